@@ -1,0 +1,116 @@
+"""One engine configuration, validated; every error names both fields that clash."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from specfuzz.errors import ConfigError
+
+PAGE_SIZES = (1, 4, 16, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Shape of one engine under test; an argument of the machine and a part of every trace.
+
+    algorithm: registered name (NONE, EAGLE). overlap: results processed one launch late.
+    page_size: tokens per page. topk, spec_steps, draft_token_num: SGLang's `speculative_*` (ignored by NONE);
+    topk 1 needs draft_token_num == spec_steps + 1. num_pages: pages of the KV pool without the padding page.
+    max_reqs: rows of req_to_token without the padding row. context_len: longest prompt plus output, in tokens.
+    radix: keep a prefix tree. mixed_chunk: allow MIXED launches. chunked_prefill: allow extends that end inside a prompt.
+    """
+
+    algorithm: str = "EAGLE"
+    overlap: bool = True
+    page_size: int = 1
+    topk: int = 1
+    spec_steps: int = 3
+    draft_token_num: int = 4
+    num_pages: int = 128
+    max_reqs: int = 4
+    context_len: int = 64
+    radix: bool = True
+    mixed_chunk: bool = False
+    chunked_prefill: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless the fields fit each other."""
+        for field in fields(self):
+            value, wanted = getattr(self, field.name), type(field.default)
+            if type(value) is not wanted:
+                raise ConfigError(f"`{field.name}`={value!r} is not {_article(wanted)}.")
+        if self.page_size not in PAGE_SIZES:
+            raise ConfigError(f"`page_size`={self.page_size} is not one of {', '.join(map(str, PAGE_SIZES))}.")
+        for name, least in (("topk", 1), ("spec_steps", 1), ("draft_token_num", 2), ("max_reqs", 1), ("context_len", 8)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"`{name}`={getattr(self, name)} is too small: it must be at least {least}.")
+        if self.speculative:
+            if self.topk == 1 and self.draft_token_num != self.spec_steps + 1:
+                raise ConfigError(
+                    f"`draft_token_num`={self.draft_token_num} does not fit `spec_steps`={self.spec_steps}: topk=1 needs "
+                    f"draft_token_num == spec_steps + 1. Set {self.spec_steps + 1}, or use topk > 1."
+                )
+        if self.num_pages * self.page_size < 2 * self.page_size + self.reserve_per_decode:
+            raise ConfigError(
+                f"`num_pages`={self.num_pages} does not fit `page_size`={self.page_size}: a single request needs "
+                f"{2 * self.page_size + self.reserve_per_decode} tokens for its prompt page and its decode reserve."
+            )
+
+    @property
+    def speculative(self) -> bool:
+        """Whether the algorithm drafts at all."""
+        return self.algorithm != "NONE"
+
+    @property
+    def alloc_len_per_decode(self) -> int:
+        """KV length (tokens) that one request may write in one decode. Source: sglang 0.5.23 allocation_sizing."""
+        if not self.speculative:
+            return 1
+        if self.page_size == 1 or self.topk == 1:
+            return max(self.spec_steps * self.topk, self.draft_token_num)
+        pages_per_branch = -(-(self.page_size - 1 + self.spec_steps) // self.page_size)
+        return max(pages_per_branch * self.page_size * self.topk, self.draft_token_num)
+
+    @property
+    def reserve_per_decode(self) -> int:
+        """KV length (tokens) that prepare reserves beyond kv_committed_len: twice the above under speculation."""
+        return 2 * self.alloc_len_per_decode if self.speculative else 1
+
+    @property
+    def max_accept(self) -> int:
+        """Longest run, incl. the bonus, that one verify can accept."""
+        return self.spec_steps + 1 if self.speculative else 1
+
+    @property
+    def row_width(self) -> int:
+        """Cells of one req_to_token row: context plus the headroom of the reserve. Source: allocation_sizing."""
+        extra = 4 + (self.draft_token_num if self.speculative else 0)
+        if self.speculative:
+            extra = max(extra, self.reserve_per_decode + self.page_size - 1)
+        return self.context_len + extra
+
+    @property
+    def pool_tokens(self) -> int:
+        """Usable KV slots, without the padding page."""
+        return self.num_pages * self.page_size
+
+    def with_(self, **changes: Any) -> EngineConfig:
+        """The same configuration with some fields changed; raises ConfigError for an unknown field."""
+        known = {field.name for field in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise ConfigError(f"the engine configuration has no field `{name}`; fields: {', '.join(sorted(known))}.")
+        return replace(self, **changes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for trace headers and reports."""
+        return asdict(self)
+
+    def label(self) -> str:
+        """Short name for progress lines, e.g. `EAGLE overlap page 4`."""
+        return f"{self.algorithm} {'overlap' if self.overlap else 'sync'} page {self.page_size}"
+
+
+def _article(wanted: type) -> str:
+    return {int: "an integer", bool: "true or false", str: "a name"}[wanted]

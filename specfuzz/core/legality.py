@@ -1,0 +1,303 @@
+"""Legality as one pure fold over (event, receipt): what was asked for so far, and which event may come next.
+
+Rules, the shrinker and the log reader all ask this ledger; nothing asks an engine what is legal. The ledger is a
+function of the (event, receipt) sequence alone. It is updated in place for speed; `copy` gives an independent one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from specfuzz.core.config import EngineConfig
+from specfuzz.core.event import (
+    STREAMS,
+    Abort,
+    Advance,
+    Event,
+    Evict,
+    Finish,
+    Idle,
+    Mix,
+    Prefill,
+    Prepare,
+    Publish,
+    Retract,
+    Settle,
+    Submit,
+    Verify,
+)
+from specfuzz.core.language import Continuation, prompt_tokens
+from specfuzz.core.receipt import Receipt
+
+
+class Standing(StrEnum):
+    """Where a request stands for the scheduler."""
+
+    WAITING = "waiting"
+    RUNNING = "running"  # admitted: from its prefill launch until it finishes or is retracted
+    FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class Asked:
+    """One request as it was asked for. decided: output tokens fixed by launched forwards; settled: those on the host.
+
+    stop_at: armed stop's output index or None. extend_settled: whether the result of its last prefill was processed.
+    lives: how often it was admitted.
+    """
+
+    submit: Submit
+    standing: Standing = Standing.WAITING
+    decided: int = 0
+    settled: int = 0
+    stop_at: int | None = None
+    aborted: bool = False
+    was_retracted: bool = False
+    extend_settled: bool = False
+    lives: int = 0
+    text: Continuation = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text = Continuation(prompt_tokens(self.submit.rid, self.submit.prompt_len, self.submit.shared_len))
+
+    def final_length(self) -> int:
+        """Output tokens that a client may see at most: through the armed stop or the cap, whichever comes first."""
+        cap = self.submit.max_new
+        return cap if self.stop_at is None else min(cap, self.stop_at + 1)
+
+
+@dataclass(slots=True)
+class Launched:
+    """One launched, unsettled forward as it was asked for. accept: asked accept length by row; lives: incarnation by row."""
+
+    number: int
+    mode: str
+    rids: tuple[str, ...]
+    accept: tuple[int, ...]
+    lives: tuple[int, ...]
+    extended: tuple[str, ...] = ()
+
+
+class Ledger:
+    """The fold. `admits(event)` says whether an event is legal now; `record(event, receipt)` takes the step."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """config: the configuration of the run; it bounds accept lengths and the set of legal events."""
+        self.config = config
+        self.requests: dict[str, Asked] = {}
+        self.in_flight: list[Launched] = []
+        self.prepared: tuple[str, ...] | None = None
+        self.settled: list[Launched] = []  # those that the last recorded event settled
+        self.launches = 0
+        self.published = 0  # number of the newest launch that a `publish` or a forced wait has covered
+        self.events = 0
+
+    # ------------------------------------------------------------------ questions
+    def running(self) -> list[str]:
+        """Rids that are admitted and not finished, in order of submission."""
+        return [rid for rid, asked in self.requests.items() if asked.standing is Standing.RUNNING]
+
+    def waiting(self) -> list[str]:
+        """Rids that may be prefilled as far as their own standing goes (a retracted one only when nothing carries it)."""
+        carried = {rid for launched in self.in_flight for rid in launched.rids}
+        return [
+            rid
+            for rid, asked in self.requests.items()
+            if asked.standing is Standing.WAITING and not (asked.was_retracted and rid in carried)
+        ]
+
+    def live(self) -> list[str]:
+        """Rids that are not finished."""
+        return [rid for rid, asked in self.requests.items() if asked.standing is not Standing.FINISHED]
+
+    def unpublished(self) -> list[Launched]:
+        """Launched forwards whose publish was not asked for yet, oldest first."""
+        return [launched for launched in self.in_flight if launched.number > self.published]
+
+    def may_launch(self) -> bool:
+        """Nothing is prepared and at most one forward is in flight (none without overlap)."""
+        return self.prepared is None and len(self.in_flight) <= (1 if self.config.overlap else 0)
+
+    def admits(self, event: Event) -> bool:
+        """Whether the event is legal now; pure."""
+        if self.in_flight and not self.config.overlap and type(event) not in _BETWEEN_LAUNCH_AND_SETTLE:
+            return False  # without overlap a launch and its settle are one step of the engine's loop
+        return _ADMITS[type(event)](self, event)
+
+    # ------------------------------------------------------------------ the step
+    def record(self, event: Event, receipt: Receipt) -> None:
+        """Fold one applied event and its receipt into the ledger."""
+        self.events += 1
+        self.settled = []
+        if receipt.settled is not None:
+            self._settle(receipt)
+        for rid in receipt.retracted:
+            self._requeue(rid)
+        match event:
+            case Submit():
+                self.requests[event.rid] = Asked(submit=event)
+            case Prefill() | Mix() if receipt.launch is not None:
+                self._launch_extend(receipt)
+            case Prepare():
+                self.prepared = receipt.rows or None
+            case Verify() if receipt.launch is not None:
+                self._launch_decode(event, receipt)
+            case Publish():
+                pending = self.unpublished()
+                self.published = pending[0].number if pending else self.published
+            case Finish():
+                asked = self.requests[event.rid]
+                asked.stop_at = event.at if asked.stop_at is None else min(asked.stop_at, event.at)
+                asked.text.arm_stop(asked.submit.prompt_len + event.at)
+            case Abort():
+                self.requests[event.rid].aborted = True
+            case _:
+                pass
+        for rid, _reason, _length in receipt.finished:
+            self.requests[rid].standing = Standing.FINISHED
+
+    def _launch_extend(self, receipt: Receipt) -> None:
+        admitted = tuple(rid for rid, _prefix, _extend in receipt.admitted)
+        for rid in admitted:
+            asked = self.requests[rid]
+            asked.standing = Standing.RUNNING
+            asked.was_retracted = False
+            asked.extend_settled = False
+            asked.lives += 1
+        for rid in receipt.rows:
+            self.requests[rid].decided += 1
+        self._launched(receipt, tuple(1 for _ in receipt.rows), admitted)
+
+    def _launch_decode(self, event: Verify, receipt: Receipt) -> None:
+        wanted = dict(event.accept)
+        accept = tuple(min(wanted.get(rid, 1), self.config.max_accept) for rid in receipt.rows)
+        for rid, run in zip(receipt.rows, accept, strict=True):
+            self.requests[rid].decided += run
+        self.prepared = None
+        self._launched(receipt, accept, ())
+
+    def _launched(self, receipt: Receipt, accept: tuple[int, ...], extended: tuple[str, ...]) -> None:
+        assert receipt.launch is not None
+        self.launches = receipt.launch
+        lives = tuple(self.requests[rid].lives for rid in receipt.rows)
+        self.in_flight.append(
+            Launched(receipt.launch, receipt.mode, receipt.rows, accept, lives, extended)
+        )
+
+    def _settle(self, receipt: Receipt) -> None:
+        assert receipt.settled is not None
+        while self.in_flight and self.in_flight[0].number <= receipt.settled:
+            launched = self.in_flight.pop(0)
+            self.published = max(self.published, launched.number)
+            self.settled.append(launched)
+            for rid in launched.extended:
+                self.requests[rid].extend_settled = True
+        for rid, tokens in receipt.emitted:
+            self.requests[rid].settled += len(tokens)
+
+    def _requeue(self, rid: str) -> None:
+        asked = self.requests[rid]
+        asked.standing = Standing.WAITING
+        asked.was_retracted = True
+        asked.decided = asked.settled  # what is in flight is lost and will be generated again
+
+    def copy(self) -> Ledger:
+        """An independent ledger in the same state (texts are shared: they are a function of the request)."""
+        twin = Ledger(self.config)
+        for rid, asked in self.requests.items():
+            other = Asked(submit=asked.submit)
+            for name in ("standing", "decided", "settled", "stop_at", "aborted", "was_retracted", "extend_settled", "lives"):
+                setattr(other, name, getattr(asked, name))
+            if asked.stop_at is not None:
+                other.text.arm_stop(asked.submit.prompt_len + asked.stop_at)
+            twin.requests[rid] = other
+        twin.in_flight, twin.settled = list(self.in_flight), list(self.settled)
+        twin.prepared, twin.launches, twin.published, twin.events = (
+            self.prepared, self.launches, self.published, self.events,
+        )
+        return twin
+
+
+def fold(config: EngineConfig, steps: Iterable[tuple[Event, Receipt]]) -> Ledger:
+    """The ledger after a sequence of applied events."""
+    ledger = Ledger(config)
+    for event, receipt in steps:
+        ledger.record(event, receipt)
+    return ledger
+
+
+# ---------------------------------------------------------------------- one predicate per event
+def _submit(ledger: Ledger, event: Submit) -> bool:
+    fits = event.prompt_len + event.max_new <= ledger.config.context_len
+    return (
+        event.rid not in ledger.requests
+        and event.prompt_len >= 2  # the draft's first cell needs a second token
+        and event.max_new >= 1
+        and 0 <= event.shared_len <= event.prompt_len
+        and fits
+    )
+
+
+def _prefill(ledger: Ledger, event: Prefill) -> bool:
+    return (event.n == 0 or ledger.config.chunked_prefill) and ledger.may_launch() and event.rid in ledger.waiting()
+
+
+def _mix(ledger: Ledger, event: Mix) -> bool:
+    if not ledger.config.mixed_chunk or not ledger.running():
+        return False
+    return (event.n == 0 or ledger.config.chunked_prefill) and ledger.may_launch() and event.rid in ledger.waiting()
+
+
+def _prepare(ledger: Ledger, event: Prepare) -> bool:
+    return ledger.may_launch() and bool(ledger.running())
+
+
+def _verify(ledger: Ledger, event: Verify) -> bool:
+    return ledger.prepared is not None
+
+
+def _publish(ledger: Ledger, event: Publish) -> bool:
+    return ledger.config.overlap and bool(ledger.unpublished())
+
+
+def _advance(ledger: Ledger, event: Advance) -> bool:
+    return event.stream in STREAMS and event.count >= 1
+
+
+def _settle(ledger: Ledger, event: Settle) -> bool:
+    return bool(ledger.in_flight)
+
+
+def _finish(ledger: Ledger, event: Finish) -> bool:
+    asked = ledger.requests.get(event.rid)
+    if asked is None or asked.standing is Standing.FINISHED or asked.stop_at is not None:
+        return False
+    return asked.decided <= event.at < asked.submit.max_new
+
+
+def _abort(ledger: Ledger, event: Abort) -> bool:
+    asked = ledger.requests.get(event.rid)
+    return asked is not None and asked.standing is not Standing.FINISHED and not asked.aborted
+
+
+def _retract(ledger: Ledger, event: Retract) -> bool:
+    asked = ledger.requests.get(event.rid)
+    return asked is not None and asked.standing is Standing.RUNNING and ledger.may_launch()
+
+
+def _evict(ledger: Ledger, event: Evict) -> bool:
+    return event.n >= 1 and ledger.prepared is None
+
+
+def _idle(ledger: Ledger, event: Idle) -> bool:
+    return True
+
+
+_ADMITS = {
+    Submit: _submit, Prefill: _prefill, Mix: _mix, Prepare: _prepare, Verify: _verify, Publish: _publish,
+    Advance: _advance, Settle: _settle, Finish: _finish, Abort: _abort, Retract: _retract, Evict: _evict, Idle: _idle,
+}  # fmt: skip
+
+_BETWEEN_LAUNCH_AND_SETTLE = frozenset({Settle, Advance, Idle})

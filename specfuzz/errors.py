@@ -1,0 +1,69 @@
+"""Every exception of specfuzz, with the exit status that the command line gives it.
+
+    SpecfuzzError
+    ├── UsageError            exit 2: wrong use or unreadable input
+    │   ├── ConfigError           a field does not fit another one; names both
+    │   ├── UnknownName           a registry has no such name; lists the closest
+    │   ├── NotationError         an event is not written in the one-line notation
+    │   ├── TraceError            a trace file is truncated, hostile or of a foreign version
+    │   └── StoreError            the corpus folder can't be written
+    ├── MissingPart           exit 4: an engine, a device or a package is not here
+    ├── DeviceFault           the (simulated) device can't do what was asked
+    └── EngineFault           the engine under test raised, hung or died: a finding, never a kill
+"""
+
+from __future__ import annotations
+
+
+class SpecfuzzError(Exception):
+    """Base of every error that specfuzz raises on purpose; `exit_status` is what the command line returns."""
+
+    exit_status = 2
+
+
+class UsageError(SpecfuzzError):
+    """The user asked for something that can't be done as asked; the message says what to do instead."""
+
+
+class ConfigError(UsageError):
+    """An engine configuration contradicts itself; the message names both fields and their values."""
+
+
+class UnknownName(UsageError):
+    """A name is not registered; the message offers the closest ones."""
+
+
+class NotationError(UsageError):
+    """A token of the one-line event notation can't be read; the message quotes it."""
+
+
+class TraceError(UsageError):
+    """A trace can't be read: truncated, too deep, foreign version, or not a trace at all."""
+
+
+class StoreError(UsageError):
+    """The corpus can't be read or written; nothing that was there has been lost."""
+
+
+class MissingPart(SpecfuzzError):
+    """A needed part (engine environment, CUDA, a package) is not on this machine; the message says how to get it."""
+
+    exit_status = 4
+
+
+class DeviceFault(SpecfuzzError):
+    """The device port was asked for something that it can't do, or a queued operation failed while it ran."""
+
+
+class EngineFault(SpecfuzzError):
+    """The engine under test raised, hung or died while it applied an event.
+
+    It is reported as the finding `engine-fault` with the trace so far; it never counts as a mutant's kill.
+    """
+
+    exit_status = 1
+
+    def __init__(self, message: str, *, kind: str = "exception") -> None:
+        """kind: "exception", "hang" or "crash"."""
+        super().__init__(message)
+        self.kind = kind

@@ -1,0 +1,129 @@
+"""The KV payload of the fake model: integer cells by slot, and the two-layer toy model that reads them through the row table.
+
+The arithmetic is that of `specfuzz.core.language`, vectorised with numpy (int64 wraps). Target and draft side have pools of
+their own, indexed with the same slot ids. Whatever the engine got wrong about slots, rows, lengths or relayed state shows
+as wrong text, because nothing here looks at anything but cells, tokens and positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specfuzz.core.language import MIX_A, MIX_B, MIX_C, STOP_TOKEN, TOKEN_MASK, UNEMBED_SALT
+
+Ints = npt.NDArray[np.int64]
+
+_A, _B, _C = np.int64(MIX_A), np.int64(MIX_B), np.int64(MIX_C)
+_SALT = np.array([UNEMBED_SALT], dtype=np.int64)
+_HIGH, _LOW = np.int64(32), np.int64(29)
+
+
+def mix(left: Ints, right: Ints) -> Ints:
+    """`language.mix` on arrays; both need a dimension (numpy warns when a scalar wraps)."""
+    mixed = left * _A + right * _B
+    mixed ^= mixed >> _HIGH
+    mixed *= _C
+    mixed ^= mixed >> _LOW
+    return mixed
+
+
+def unembed(reduction: Ints) -> Ints:
+    """`language.unembed` on an array."""
+    return mix(reduction, _SALT) & np.int64(TOKEN_MASK)
+
+
+@dataclass(slots=True)
+class Window:
+    """One row's share of one target forward. All arrays are numpy int64.
+
+    start: first position. tokens: token ids from there. loc: slots that they are written to (`out_cache_loc`).
+    cells: slots of positions [0, start + len(tokens)) as the row table names them. stops: armed absolute positions.
+    """
+
+    start: int
+    tokens: Ints
+    loc: Ints
+    cells: Ints
+    stops: frozenset[int]
+
+
+class ToyModel:
+    """Cells of both sides plus the forwards that write and read them."""
+
+    def __init__(self, num_slots: int, row_width: int, *, draft: bool) -> None:
+        """num_slots: slots incl. the padding page. row_width: longest row. draft: whether a draft pool exists."""
+        self.target_v1: Ints = np.zeros(num_slots, dtype=np.int64)
+        self.target_v2: Ints = np.zeros(num_slots, dtype=np.int64)
+        self.draft_v1: Ints | None = np.zeros(num_slots, dtype=np.int64) if draft else None
+        self.writes = 0  # grows with every write, so that an observer can tell "unchanged"
+        self._positions: Ints = np.arange(row_width + 1, dtype=np.int64)
+        self._weight2: Ints = 2 * self._positions + 1  # w(p)
+        self._weight1: Ints = self._weight2.copy()  # u(p)
+        self._weight1[0] = 0
+
+    # ------------------------------------------------------------------ target
+    def target_forward(self, windows: list[Window]) -> list[tuple[Ints, Ints]]:
+        """Run one target forward; returns by row (reductions O, following tokens) for each position of the window.
+
+        Layer by layer over all rows, as a real forward does: a slot that two rows share holds the later row's cell.
+        """
+        self.writes += 1
+        first = []
+        for window in windows:
+            v1 = mix(window.tokens, self._span(window))
+            self.target_v1[window.loc] = v1
+            first.append(v1)
+        for window, v1 in zip(windows, first, strict=True):
+            end = window.start + len(window.tokens)
+            sums = np.cumsum(self._weight1[:end] * self.target_v1[window.cells])
+            digest = np.zeros(len(window.tokens), dtype=np.int64)
+            skip = 1 if window.start == 0 else 0  # nothing lies before position 0
+            digest[skip:] = sums[window.start + skip - 1 : end - 1]
+            self.target_v2[window.loc] = mix(v1, digest)
+        results = []
+        for window in windows:
+            end = window.start + len(window.tokens)
+            reductions = np.cumsum(self._weight2[:end] * self.target_v2[window.cells])[window.start :]
+            results.append((reductions, self._following(reductions, window)))
+        return results
+
+    def _span(self, window: Window) -> Ints:
+        return self._positions[window.start : window.start + len(window.tokens)]
+
+    @staticmethod
+    def _following(reductions: Ints, window: Window) -> Ints:
+        tokens = unembed(reductions)
+        for position in window.stops:
+            index = position - 1 - window.start
+            if 0 <= index < len(tokens):
+                tokens[index] = STOP_TOKEN
+        return tokens
+
+    # ------------------------------------------------------------------ draft
+    def draft_extend(self, cells: Ints, start: int, following: Ints) -> None:
+        """Write draft cells of positions [start, start + len(following)): each holds v1 of the token after its own."""
+        assert self.draft_v1 is not None
+        self.writes += 1
+        count = len(following)
+        self.draft_v1[cells[start : start + count]] = mix(following, self._positions[start + 1 : start + 1 + count])
+
+    def draft_step(self, cells: Ints, position: int, token: int, reduction: int) -> int:
+        """Consume `token` at `position`: write its draft cell at position - 1, attend, return O(position).
+
+        cells: slots of the row. reduction: O(position - 1). The digest comes from draft cells [0, position - 1).
+        """
+        assert self.draft_v1 is not None
+        self.draft_extend(cells, position - 1, np.array([token], dtype=np.int64))
+        return self.draft_reduction(cells, position, token, reduction)
+
+    def draft_reduction(self, cells: Ints, position: int, token: int, reduction: int) -> int:
+        """O(position) from O(position - 1), the token and draft cells [0, position - 1), written before."""
+        assert self.draft_v1 is not None
+        before = self.draft_v1[cells[: position - 1]]
+        digest = np.add.reduce(self._weight1[1:position] * before, keepdims=True)
+        here = self._positions[position : position + 1]
+        v2 = mix(mix(np.array([token], dtype=np.int64), here), digest)
+        return int((np.array([reduction], dtype=np.int64) + self._weight2[position : position + 1] * v2)[0])
