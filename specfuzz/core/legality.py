@@ -6,9 +6,10 @@ function of the (event, receipt) sequence alone. It is updated in place for spee
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import (
@@ -295,7 +296,7 @@ def _idle(ledger: Ledger, event: Idle) -> bool:
     return True
 
 
-_ADMITS = {
+_ADMITS: dict[type[Event], Callable[[Ledger, Any], bool]] = {
     Submit: _submit, Prefill: _prefill, Mix: _mix, Prepare: _prepare, Verify: _verify, Publish: _publish,
     Advance: _advance, Settle: _settle, Finish: _finish, Abort: _abort, Retract: _retract, Evict: _evict, Idle: _idle,
 }  # fmt: skip

@@ -15,7 +15,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
     NOT_APPLICABLE = "not-applicable"
 
-    def join(self, other: Verdict) -> Verdict:
+    def join(self, other: Verdict) -> Verdict:  # type: ignore[override]  # of str, which nobody means here
         """The worse of the two; commutative, associative, with NOT_APPLICABLE as identity."""
         return self if _RANK[self] >= _RANK[other] else other
 

@@ -2,7 +2,8 @@
 
 Every access carries its place in the order: (stream index, its number `n` in that stream, `base`). `base[s]` is the
 number of the last operation of stream `s` that is ordered before it. Index 0 is the host, whose direct reads and
-writes are numbered like operations. So `a` is ordered before `b` exactly if they share a stream or `b.base[a.index] >= a.n`.
+writes are numbered like operations. So `a` is ordered before `b` exactly if they share a stream or
+`b.base[a.index] >= a.n`.
 
 Per (buffer, stream, read|write) only the latest access to each row is kept. That is enough: if an earlier one is
 unordered with a later access of another stream, then the latest one is too.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -24,10 +25,13 @@ WAW = "write-after-write"
 USE_AFTER_FREE = "use-after-free"
 HOST_READ = "host-read-unsynchronised"
 
+# Accesses of one stream to one buffer before rows are sorted in: more cost memory, fewer reach no horizon in time.
+RECENT_LIMIT = 64
+
 HOST = "host"
 HOST_INDEX = 0
 
-Rows = Iterable[int] | torch.Tensor | None
+Rows: TypeAlias = Iterable[int] | torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +73,11 @@ class Stamp(Protocol):
 class RaceLog:
     """The races of one run; each (buffer name, pair of names, kind) is kept once, so that a loop cannot flood it."""
 
-    __slots__ = ("_found", "_seen")
+    __slots__ = ("_found", "_seen", "horizon")
 
     def __init__(self) -> None:
+        # Accesses up to here are ordered before all that is still to come: they can be forgotten. Set by the device.
+        self.horizon: tuple[int, ...] | None = None
         self._found: list[Race] = []
         self._seen: set[tuple[str, str, str, str]] = set()
 
@@ -99,26 +105,41 @@ class RaceLog:
 
 
 class _Table:
-    """The latest accesses of one kind that one stream made to one buffer."""
+    """The latest accesses of one kind that one stream made to one buffer.
 
-    __slots__ = ("index", "latest", "rows", "whole")
+    Well ordered accesses are proven so by `latest` alone, without a look at rows. So rows wait in `recent` and are
+    sorted into `rows` only when a comparison needs them or there are many; most pass the horizon before that.
+    """
+
+    __slots__ = ("index", "latest", "recent", "rows", "whole")
 
     def __init__(self, index: int, first: Stamp) -> None:
         self.index = index
-        self.latest = first  # over all rows: an ordered `latest` proves all of them ordered, without a look at rows
+        self.latest = first
         self.whole: Stamp | None = None
         self.rows: dict[int, Stamp] = {}
+        self.recent: list[tuple[Stamp, list[int]]] = []
 
-    def add(self, me: Stamp, rows: Iterable[int] | None) -> None:
+    def add(self, me: Stamp, rows: list[int] | None, horizon: tuple[int, ...] | None) -> None:
         self.latest = me
         if rows is None:
-            self.whole = me
-            if self.rows:
-                self.rows = {}  # all of them are older than `whole`, and of the same stream
+            self.whole = me  # covers all that this stream did before
+            self.rows = {}
+            self.recent = []
         else:
-            table = self.rows
-            for row in rows:
-                table[row] = me
+            self.recent.append((me, rows))
+            if len(self.recent) > RECENT_LIMIT:
+                self.sort_in(horizon)
+
+    def sort_in(self, horizon: tuple[int, ...] | None) -> dict[int, Stamp]:
+        known = self.rows
+        limit = horizon[self.index] if horizon else 0
+        for me, rows in self.recent:
+            if me.n > limit:
+                for row in rows:
+                    known[row] = me
+        self.recent = []
+        return known
 
 
 class Shadow:
@@ -147,7 +168,7 @@ class Shadow:
         else:
             table = _Table(index, me)
             self._reads.append(table)
-        table.add(me, rows)
+        table.add(me, rows, self._log.horizon)
 
     def write(self, me: Stamp, rows: Rows) -> None:
         """Check a write of `rows` (None: all) against the reads and writes of other streams, then remember it."""
@@ -168,7 +189,7 @@ class Shadow:
         if mine is None:
             mine = _Table(index, me)
             self._writes.append(mine)
-        mine.add(me, rows)
+        mine.add(me, rows, self._log.horizon)
 
     def _compare(self, kind: str, table: _Table, me: Stamp, rows: list[int] | None) -> None:
         limit = me.base[table.index]
@@ -177,7 +198,7 @@ class Shadow:
         whole = table.whole
         if whole is not None and whole.n > limit:
             self._log.add(kind, self.name, min(rows) if rows else None, whole, me.name, me.stream_name)
-        known = table.rows
+        known = table.sort_in(self._log.horizon)
         for row in sorted(known) if rows is None else rows:
             first = known.get(row)
             if first is not None and first.n > limit:
@@ -185,13 +206,13 @@ class Shadow:
 
 
 def row_list(rows: Iterable[int] | torch.Tensor) -> list[int]:
-    """The rows as a list of ints; an N-D tensor counts as its flat content. A boolean mask is refused."""
+    """The rows as a new list of ints; an N-D tensor counts as its flat content. A boolean mask is refused."""
     if type(rows) is list:
-        return rows
+        return rows[:]  # the kernel may go on with its own. Asked first: torch's instance check is slow for strangers
     if isinstance(rows, torch.Tensor):
         if rows.dtype is torch.bool:
-            raise DeviceFault(f"rows are a boolean mask of shape {tuple(rows.shape)}: pass row numbers, mask.nonzero().")
-        return rows.reshape(-1).tolist()
+            raise DeviceFault(f"rows are a boolean mask of shape {tuple(rows.shape)}: pass row numbers instead.")
+        return rows.tolist() if rows.dim() == 1 else rows.reshape(-1).tolist()
     return list(rows)
 
 
@@ -211,10 +232,11 @@ class Access:
     def read(self, tensor: torch.Tensor, rows: Rows) -> None:
         """Declare a read of `rows`: ints, an integer tensor of any shape, or None for the whole buffer."""
         operation = self.operation
-        for memory in operation.memories:
+        for memory in operation.memories:  # like `shadow_of`, without the call: this is the hot path of the checker
             if memory.tensor is tensor:
                 return memory.shadow.read(operation, rows)
-        raise _not_an_argument(operation)
+        shadow_of(operation, tensor)  # raises
+        return None
 
     def write(self, tensor: torch.Tensor, rows: Rows) -> None:
         """Declare a write of `rows`: ints, an integer tensor of any shape, or None for the whole buffer."""
@@ -222,7 +244,8 @@ class Access:
         for memory in operation.memories:
             if memory.tensor is tensor:
                 return memory.shadow.write(operation, rows)
-        raise _not_an_argument(operation)
+        shadow_of(operation, tensor)  # raises
+        return None
 
 
 class NoAccess(Access):
@@ -237,8 +260,12 @@ class NoAccess(Access):
         """Do nothing."""
 
 
-def _not_an_argument(operation: Stamp) -> DeviceFault:
-    return DeviceFault(
+def shadow_of(operation: Any, tensor: torch.Tensor) -> Shadow:
+    """The shadow of the buffer that reached the running kernel as `tensor`. Raises DeviceFault if there is none."""
+    for memory in operation.memories:
+        if memory.tensor is tensor:
+            return memory.shadow  # type: ignore[no-any-return]
+    raise DeviceFault(
         f"kernel of `{operation.name}` declared an access to a tensor that is none of its buffers: "
         "declare on the very tensor that the kernel received, not on a view or a copy."
     )

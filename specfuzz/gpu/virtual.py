@@ -13,19 +13,10 @@ from typing import Any
 
 import torch
 
-from specfuzz.gpu.device import (
-    CLOCK_WIDTH,
-    POISON,
-    Clock,
-    Device,
-    Event,
-    Kernel,
-    Memory,
-    Operation,
-    Stream,
-    bind_arguments,
-)
-from specfuzz.gpu.races import HOST_INDEX
+from specfuzz.gpu.device import Device
+from specfuzz.gpu.memory import Memory, bind_arguments, poison_of
+from specfuzz.gpu.races import HOST_INDEX, Rows
+from specfuzz.gpu.streams import CLOCK_WIDTH, Clock, Event, Kernel, Operation, Stream, failed
 
 
 class VirtualStream(Stream):
@@ -67,6 +58,8 @@ class VirtualDevice(Device):
         self._launched = 0
         self._executed = [0] * CLOCK_WIDTH
         self._executed[HOST_INDEX] = sys.maxsize  # host accesses happen at once, so no operation waits for them
+        self._barrier = 0  # launches up to this one may be unordered with what `_next_horizon` says
+        self._next_horizon: Clock = (0,) * CLOCK_WIDTH
         super().__init__(check_races=check_races)
 
     def advance(self, stream_name: str, count: int) -> int:
@@ -100,11 +93,24 @@ class VirtualDevice(Device):
             return len(self._named(stream_name).queue)
         return sum(len(stream.queue) for stream in self._streams.values())
 
+    def _poke(self, memory: Memory, values: Any, rows: Rows) -> None:
+        super()._poke(memory, values, rows)
+        self.progress += 1
+
     def _synchronize(self, event: Event) -> None:
         self._run_past(event.clock)
 
     def _query(self, event: Event) -> bool:
         return all(map(le, event.clock, self._executed))
+
+    def _host_learns(self, clock: Clock) -> None:
+        super()._host_learns(clock)
+        # Whatever is launched from now on is ordered after `_host`. Once all that was launched before has run, no
+        # access in that past can race any more, and the checker may forget it.
+        if all(not stream.queue or _age(stream) > self._barrier for stream in self._streams.values()):
+            self._races.horizon = self._next_horizon
+            self._next_horizon = self._host
+            self._barrier = self._launched
 
     def _run_past(self, clock: Clock) -> int:
         executed = self._executed
@@ -128,8 +134,7 @@ class VirtualDevice(Device):
         try:
             operation.kernel(self._access, *operation.args)
         except Exception as error:
-            error.add_note(f"in operation `{operation.name}` on stream `{operation.stream_name}`")
-            raise
+            raise failed(operation, error) from error
         finally:
             # Lets memory go whose host binding has died, and leaves a stamp that holds no memory.
             operation.kernel = operation.args = None
@@ -143,19 +148,7 @@ class VirtualDevice(Device):
         executed = self._executed
         if any(operation.n > executed[operation.index] for operation in hazards):
             memory.tensor.fill_(poison_of(memory.tensor.dtype))
-
-
-def poison_of(dtype: torch.dtype) -> int | float | bool:
-    """The poison that fits a dtype: POISON for int32 and int64, its low bits for narrower ints, NaN for floats."""
-    if dtype is torch.bool:
-        return True
-    if dtype.is_floating_point or dtype.is_complex:
-        return float("nan")
-    info = torch.iinfo(dtype)
-    if info.min <= POISON:
-        return POISON
-    low = POISON & ((1 << info.bits) - 1)
-    return low if low <= info.max else low - (1 << info.bits)
+            self.progress += 1
 
 
 def _age(stream: VirtualStream) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from specfuzz.core import language
 from specfuzz.core.language import MIX_A, MIX_B, MIX_C, STOP_TOKEN, TOKEN_MASK, UNEMBED_SALT
 
 Ints = npt.NDArray[np.int64]
@@ -116,14 +117,14 @@ class ToyModel:
         cells: slots of the row. reduction: O(position - 1). The digest comes from draft cells [0, position - 1).
         """
         assert self.draft_v1 is not None
-        self.draft_extend(cells, position - 1, np.array([token], dtype=np.int64))
+        self.writes += 1
+        self.draft_v1[cells[position - 1]] = language.mix(token, position)
         return self.draft_reduction(cells, position, token, reduction)
 
     def draft_reduction(self, cells: Ints, position: int, token: int, reduction: int) -> int:
         """O(position) from O(position - 1), the token and draft cells [0, position - 1), written before."""
         assert self.draft_v1 is not None
-        before = self.draft_v1[cells[: position - 1]]
-        digest = np.add.reduce(self._weight1[1:position] * before, keepdims=True)
-        here = self._positions[position : position + 1]
-        v2 = mix(mix(np.array([token], dtype=np.int64), here), digest)
-        return int((np.array([reduction], dtype=np.int64) + self._weight2[position : position + 1] * v2)[0])
+        # One value per row: Python integers beat numpy here, and `language` is their exact definition.
+        digest = int((self._weight1[1:position] * self.draft_v1[cells[: position - 1]]).sum())
+        v2 = language.mix(language.mix(token, position), digest)
+        return language.wrap(reduction + language.layer2_weight(position) * v2)

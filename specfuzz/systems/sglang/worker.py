@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from specfuzz.core import language
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.language import FLIP_BIT, STOP_TOKEN
 from specfuzz.core.snapshot import WorkerEntry, WorkerExit
@@ -168,7 +169,7 @@ class ToyWorker:
         chain, reduction = [], hidden
         for number in range(1, self._config.spec_steps + 1):
             position = window.start + number
-            token = first if number == 1 else int(unembed(np.array([reduction], dtype=np.int64))[0])
+            token = first if number == 1 else language.unembed(reduction)
             if position in window.stops:
                 token = STOP_TOKEN
             if number == wanted:

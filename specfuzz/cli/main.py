@@ -1,0 +1,206 @@
+"""The entry point: runs one verb, prints its report or JSON object, and turns every error into one clear sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from types import FrameType
+from typing import Any
+
+import click
+
+from specfuzz import __version__
+from specfuzz.cli.outcome import BROKEN_PIPE, CANT_SAY, FINE, INTERRUPTED, WRONG_USE, Outcome
+from specfuzz.errors import SpecfuzzError, UsageError
+
+#: Verb -> what `specfuzz --help` says about it. The file of the same name holds it; it is imported when it is called.
+VERBS = {
+    "demo": "Find a planted bug, shrink it, show the three clocks.",
+    "fuzz": "Fuzz a system: events chosen by Hypothesis, every step judged.",
+    "replay": "Replay a trace or a line of events; check its verdict.",
+    "shrink": "Shrink a trace to the smallest one with the same identity.",
+    "explain": "Show the three clocks of a trace, event by event.",
+    "prove": "Prove the integer lemmas of the ledger with CrossHair.",
+    "mutants": "Does every planted bug die by the oracle that it names?",
+    "oracles": "List what is judged: formula, clock, owner, source.",
+    "algorithms": "List the speculative algorithms.",
+    "systems": "List the engines behind the port; install a real one.",
+    "bench": "Measure events per second, with and without judging.",
+}
+
+
+class _Verbs(click.Group):
+    """The verbs, imported when they are called, so that `--help` is quick and never imports torch."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"specfuzz.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            raise UsageError(f"there is no command `{name}`.{did_you_mean(name, VERBS)} Commands: {', '.join(VERBS)}.")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+def did_you_mean(name: str, known: Sequence[str] | dict[str, Any]) -> str:
+    """` Did you mean ...?` for the closest names, or nothing."""
+    close = get_close_matches(name, list(known), n=2, cutoff=0.5)
+    return f" Did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else ""
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
+@click.version_option(__version__, prog_name="specfuzz", message="%(prog)s %(version)s")
+def commands() -> None:
+    """Fuzz the cross-round bookkeeping of speculative-decoding schedulers.
+
+    Exit status: 0 fine; 1 a violation, a divergence or a survivor; 2 wrong use or unreadable input; 3 the run can't
+    say; 4 a needed part is missing. With --json one object stands on stdout and nothing else.
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit status; never raises for what a user can do."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: text and digests don't depend on the machine's cores
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that can't show a character shows a question mark
+    started = time.monotonic()
+    try:
+        with _terminated_like_interrupted():
+            return _run(arguments, started)
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing may be written any more, not even by the interpreter's own flush.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _run(arguments: list[str], started: float) -> int:
+    try:
+        outcome = commands.main(args=arguments, prog_name="specfuzz", standalone_mode=False)
+    except SpecfuzzError as error:
+        return _report_error(arguments, started, error, str(error), error.exit_status)
+    except click.Abort as error:
+        return _report_error(arguments, started, error, "interrupted.", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _report_error(arguments, started, error, "interrupted.", INTERRUPTED)
+    except click.ClickException as error:
+        return _report_error(arguments, started, error, _sentence(error), WRONG_USE)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()  # not the user's mistake, so whoever mends it needs to see where
+        return _report_error(
+            arguments, started, error, f"specfuzz itself failed: {error!r}. Please report it.", CANT_SAY
+        )
+    if not isinstance(outcome, Outcome):
+        return outcome if isinstance(outcome, int) else FINE  # --help and --version have printed already
+    return _report(arguments, started, outcome)
+
+
+def _report(arguments: list[str], started: float, outcome: Outcome) -> int:
+    if _wants_json(arguments):
+        from specfuzz.report.json import envelope, error_kind
+
+        more = dict(outcome.more)
+        if outcome.error is not None:
+            more["error"] = {"kind": error_kind(outcome.error), "message": str(outcome.error)}
+        _print_json(
+            envelope(
+                _verb(arguments), seed=outcome.seed, seconds=time.monotonic() - started, verdict=outcome.verdict,
+                violations=outcome.violations, **more,
+            )
+        )  # fmt: skip
+    else:
+        from specfuzz.report.console import write
+
+        write(outcome.lines)
+    if outcome.error is not None:
+        print(f"specfuzz: {outcome.error}", file=sys.stderr)
+    return outcome.status
+
+
+def _report_error(arguments: list[str], started: float, error: BaseException, message: str, status: int) -> int:
+    message = " ".join("".join(c if c.isprintable() else " " for c in message).split())  # it may quote a hostile file
+    if _wants_json(arguments):
+        from specfuzz.report.json import error_object
+
+        seconds = time.monotonic() - started
+        _print_json(error_object(_verb(arguments), error, seed=_seed(arguments), seconds=seconds, message=message))
+    print(f"specfuzz: {message}", file=sys.stderr)
+    return status
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def _sentence(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "specfuzz"
+    return f"{text[:1].lower()}{text[1:].rstrip('.')}{'' if text.endswith('?') else '.'} See `{where} --help`."
+
+
+def _before_separator(arguments: list[str]) -> list[str]:
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    return "--json" in _before_separator(arguments)
+
+
+def _verb(arguments: list[str]) -> str:
+    return next((argument for argument in arguments if not argument.startswith("-")), "")
+
+
+def _seed(arguments: list[str]) -> int | None:
+    """The seed that was asked for, even where the command line as a whole can't be read."""
+    for at, argument in enumerate(_before_separator(arguments)):
+        text = argument.partition("=")[2] if argument.startswith("--seed=") else ""
+        if argument == "--seed" and at + 1 < len(arguments):
+            text = arguments[at + 1]
+        if text.isdigit() and len(text) < 20:
+            return int(text)
+    return None
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM unwinds like Ctrl-C, so that engines in other processes are closed and temporary files removed."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread: whoever runs us there handles its own signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,99 @@
+"""Device memory and its host binding: what a queue may keep alive, and what dies with the last host reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from specfuzz.gpu.races import Shadow
+
+if TYPE_CHECKING:
+    from specfuzz.gpu.device import Device
+    from specfuzz.gpu.streams import Operation, Stream
+
+# Recognisable in a dump, negative so that it is no legal token, length or row, and small enough for int32.
+POISON = -0x5EC0DEAD
+
+_PLAIN = frozenset((int, float, str, bool, type(None)))
+
+
+class Memory:
+    """The device side of a buffer: lives on while a queued operation names it, after the host binding has gone."""
+
+    __slots__ = ("born", "home", "last", "name", "shadow", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, name: str, home: Stream, shadow: Shadow | None) -> None:
+        self.tensor = tensor
+        self.name = name
+        self.home = home
+        self.shadow = shadow
+        self.last: dict[int, Operation] = {}  # per stream the last operation that names it
+        self.born: Any = None  # cuda only: the event after which the adopted tensor is filled
+
+
+class Buffer:
+    """Host binding of device memory. When the last reference to it goes, the memory is freed AT THAT HOST TIME.
+
+    name: for reports; several buffers may share one. id: unique on its device, counts from 1. A buffer that sits in a
+    reference cycle is freed when the garbage collector runs, which no replay can repeat: keep buffers out of cycles.
+    """
+
+    __slots__ = ("__weakref__", "_device", "_memory", "id", "name")
+
+    def __init__(self, device: Device, memory: Memory, id: int) -> None:
+        self._device = device
+        self._memory = memory
+        self.name = memory.name
+        self.id = id
+
+    def peek(self) -> torch.Tensor:
+        """What the memory holds now, on the CPU, for observers. Never synchronises, is no access. Do not mutate it."""
+        return self._device._peek(self._memory)
+
+    def __repr__(self) -> str:
+        """Name and id; the content would need a peek."""
+        return f"Buffer({self.name!r}, id={self.id})"
+
+    def __del__(self) -> None:
+        """Free the memory, now."""
+        memory = getattr(self, "_memory", None)
+        if memory is not None and memory.last:
+            self._device._free(memory)
+
+
+def bind_arguments(args: tuple[Any, ...], memories: list[Memory]) -> list[Any]:
+    """Replace every Buffer in `args` by its tensor, copy containers, and collect the memories that are named."""
+    bound = []
+    for arg in args:
+        kind = type(arg)
+        if kind is Buffer:
+            memory = arg._memory
+            memories.append(memory)
+            bound.append(memory.tensor)
+        elif kind in _PLAIN:
+            bound.append(arg)
+        elif (kind is list or kind is tuple) and _PLAIN.issuperset(map(type, arg)):
+            bound.append(arg[:])  # rows and lengths: copied without a look at each
+        elif isinstance(arg, (tuple, list)):
+            items = bind_arguments(tuple(arg), memories)
+            # A named tuple takes its fields one by one; all other sequences take a list.
+            bound.append(items if kind is list else getattr(kind, "_make", kind)(items))
+        elif isinstance(arg, dict):
+            bound.append(dict(zip(arg, bind_arguments(tuple(arg.values()), memories), strict=True)))
+        else:
+            bound.append(arg)
+    return bound
+
+
+def poison_of(dtype: torch.dtype) -> int | float | bool:
+    """The poison that fits a dtype: POISON for int32 and int64, its low bits for narrower ints, NaN for floats."""
+    if dtype is torch.bool:
+        return True
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    info = torch.iinfo(dtype)
+    if info.min <= POISON:
+        return POISON
+    low = POISON & ((1 << info.bits) - 1)
+    return low if low <= info.max else low - (1 << info.bits)

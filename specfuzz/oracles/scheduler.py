@@ -1,0 +1,304 @@
+"""Rules that the scheduler must keep on the host ledger: order, reserve, claims, clocks. All lengths are tokens, host clock."""
+
+from __future__ import annotations
+
+from specfuzz.core.capability import Capability
+from specfuzz.core.clock import Clock, Owner, Scope
+from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Retract, Settle
+from specfuzz.core.lemmas import ceil_align
+from specfuzz.core.oracle import Step, oracle
+from specfuzz.core.snapshot import ReqView
+from specfuzz.core.verdict import Clash, Finding, Verdict
+from specfuzz.oracles.facts import carrying, extend_settled, is_dead, is_live, same_residence
+
+HOLDS = Verdict.HOLDS
+
+
+@oracle(
+    "ledger-in-order",
+    formula="0 <= cache_protected_len <= kv_committed_len <= kv_allocated_len <= row width",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    source="sglang 0.5.23 managers/scheduler_components/invariant_checker; sglang #33579",
+    twin="launch",
+)
+def ledger_in_order(step: Step, req: ReqView) -> Finding:
+    """A request that holds a row keeps its four lengths in order and inside the row."""
+    if step.before.reqs.get(req.rid) is req or req.req_pool_idx is None:
+        return None
+    protected, committed, allocated = req.cache_protected_len, req.kv_committed_len, req.kv_allocated_len
+    if 0 <= protected <= committed <= allocated <= step.config.row_width:
+        return HOLDS
+    return Clash(
+        f"0 <= {protected} <= {committed} <= {allocated} <= {step.config.row_width}",
+        f"{req.rid} holds row {req.req_pool_idx} with protected {protected}, committed {committed}, allocated {allocated}",
+        f"a row has {step.config.row_width} cells and each of these lengths contains the one before",
+    )
+
+
+@oracle(
+    "reserve-covers-two-rounds",
+    formula="after prepare: kv_allocated_len >= kv_committed_len + 2 * alloc_len_per_decode",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    needs=Capability.SPECULATIVE,
+    on=(Prepare, Mix),
+    source="sglang 0.5.23 mem_cache/allocation_sizing page_aligned_decode_alloc_lens; TensorRT-LLM #16280",
+    twin="prepare-behind-the-device",
+)
+def reserve_covers_two_rounds(step: Step, req: ReqView) -> Finding:
+    """Prepare reserves the round that is in flight and the one that it prepares."""
+    if req.rid not in step.receipt.rows or _admitted(step, req.rid):
+        return None
+    wanted = req.kv_committed_len + step.config.reserve_per_decode
+    if req.kv_allocated_len >= wanted:
+        return HOLDS
+    return Clash(
+        f"{req.kv_allocated_len} >= {req.kv_committed_len} + {step.config.reserve_per_decode}",
+        f"prepare left {req.rid} with {req.kv_allocated_len} allocated positions",
+        f"the device may lead by one accepted run and writes {step.config.alloc_len_per_decode} more: {wanted} are needed",
+    )
+
+
+@oracle(
+    "reserve-ends-on-a-page",
+    formula="after prepare: kv_allocated_len % page_size == 0",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    needs=Capability.SPECULATIVE | Capability.PAGED,
+    on=(Prepare, Mix),
+    source="sglang 0.5.23 mem_cache/allocation_sizing page_aligned_decode_alloc_lens; sglang #31616, #35265",
+    twin="prepare",
+)
+def reserve_ends_on_a_page(step: Step, req: ReqView) -> Finding:
+    """The allocator hands out whole pages, so a reserve that ends inside one strands its tail."""
+    if req.rid not in step.receipt.rows or _admitted(step, req.rid):
+        return None
+    page_size = step.config.page_size
+    if req.kv_allocated_len % page_size == 0:
+        return HOLDS
+    return Clash(
+        f"{req.kv_allocated_len} % {page_size} == {req.kv_allocated_len % page_size} != 0",
+        f"prepare recorded {req.kv_allocated_len} allocated positions for {req.rid}",
+        f"the allocator gave it the whole page up to {ceil_align(req.kv_allocated_len, page_size)}",
+    )
+
+
+@oracle(
+    "reserve-is-not-hoarded",
+    formula="prepare: kv_allocated_len == max(before, ceil_page(kv_committed_len + reserve))",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    needs=Capability.SPECULATIVE,
+    on=(Prepare, Mix),
+    source="sglang 0.5.23 mem_cache/allocation alloc_for_spec_decode; sglang #32459",
+    twin="prepare",
+)
+def reserve_is_not_hoarded(step: Step, req: ReqView) -> Finding:
+    """Prepare grows the reserve up to its bound, never on top of what is reserved already."""
+    before = step.before.reqs.get(req.rid)
+    if before is None or req.rid not in step.receipt.rows or _admitted(step, req.rid):
+        return None
+    most = max(
+        before.kv_allocated_len,
+        ceil_align(req.kv_committed_len + step.config.reserve_per_decode, step.config.page_size),
+    )
+    if req.kv_allocated_len <= most:
+        return HOLDS
+    return Clash(
+        f"{req.kv_allocated_len} <= max({before.kv_allocated_len}, {most})",
+        f"prepare raised kv_allocated_len({req.rid}) from {before.kv_allocated_len} to {req.kv_allocated_len}",
+        f"committed {req.kv_committed_len} plus a reserve of {step.config.reserve_per_decode} needs {most}",
+    )
+
+
+@oracle(
+    "prepare-never-commits",
+    formula="speculative prepare: kv_committed_len unchanged",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    needs=Capability.SPECULATIVE,
+    on=(Prepare,),
+    source="sglang 0.5.23 speculative/eagle_utils eagle_prepare_for_decode; sglang #24590, #24745",
+    twin="prepare",
+)
+def prepare_never_commits(step: Step, req: ReqView) -> Finding:
+    """A speculative prepare reserves capacity; only a settled result commits."""
+    before = step.before.reqs.get(req.rid)
+    if before is None or req.rid not in step.receipt.rows:
+        return None
+    if before.kv_committed_len == req.kv_committed_len:
+        return HOLDS
+    return Clash(
+        f"{req.kv_committed_len} == {before.kv_committed_len}",
+        f"prepare moved kv_committed_len({req.rid}) from {before.kv_committed_len} to {req.kv_committed_len}",
+        "no result was processed between the two",
+    )
+
+
+@oracle(
+    "plain-claims-are-counted",
+    formula="plain: kv_committed_len == seqlen - 1 + unsettled forwards that carry it + (1 if prepared)",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    source="sglang 0.5.23 mem_cache/allocation alloc_for_decode_default; sglang #12224",
+    twin="prepare",
+)
+def plain_claims_are_counted(step: Step, req: ReqView) -> Finding:
+    """Plain decoding claims one position per launch when it prepares; every claim has its launch."""
+    if step.config.speculative or not is_live(req):
+        return None
+    ledger = step.ledger
+    flying = carrying(step, req.rid)
+    if step.before.reqs.get(req.rid) is req and step.event.__class__ not in _MOVES_CLAIMS:
+        return None
+    asked = ledger.requests[req.rid]
+    if Capability.CHUNKED_PREFILL in step.capabilities and not (asked.extend_settled and req.output_ids):
+        return None  # a chunk commits its own end; the claims start with the last one
+    prepared = 1 if ledger.prepared is not None and req.rid in ledger.prepared else 0
+    wanted = req.seqlen - 1 + flying + prepared
+    if req.kv_committed_len == wanted:
+        return HOLDS
+    return Clash(
+        f"{req.kv_committed_len} == {req.seqlen} - 1 + {flying} + {prepared}",
+        f"kv_committed_len({req.rid}) is {req.kv_committed_len}",
+        f"{req.seqlen} tokens are settled, {flying} forwards are in flight and {prepared} prepared: that claims {wanted}",
+    )
+
+
+_MOVES_CLAIMS = (Prefill, Mix, Prepare, Settle, Idle)
+
+
+@oracle(
+    "extend-commits-its-window",
+    formula="prefill: kv_committed_len == kv_allocated_len == prefix_len + extend_len <= seqlen, prefix_len % page_size == 0",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    on=(Prefill, Mix),
+    source="sglang 0.5.23 mem_cache/allocation alloc_for_extend",
+    twin="prefix-hit",
+)
+def extend_commits_its_window(step: Step, req: ReqView) -> Finding:
+    """An admitted request owns exactly its prefix and its extend, and always extends by at least one token."""
+    for rid, prefix, extend in step.receipt.admitted:
+        if rid == req.rid:
+            break
+    else:
+        return None
+    end, page_size = prefix + extend, step.config.page_size
+    whole = Capability.CHUNKED_PREFILL in step.capabilities or end == req.seqlen
+    fits = req.kv_committed_len == end and req.kv_allocated_len == end and end <= req.seqlen and whole
+    # A chunk may start in the middle of a page, at the end of the chunk before.
+    aligned = prefix % page_size == 0 or Capability.CHUNKED_PREFILL in step.capabilities
+    if fits and aligned and extend >= 1 and not req.is_retracted and req.req_pool_idx is not None:
+        return HOLDS
+    return Clash(
+        f"{req.kv_committed_len} == {req.kv_allocated_len} == {prefix} + {extend} <= {req.seqlen}",
+        f"{req.rid} was admitted with a prefix of {prefix} and an extend of {extend} tokens",
+        f"its ledger says committed {req.kv_committed_len}, allocated {req.kv_allocated_len} of {req.seqlen} tokens, "
+        f"row {req.req_pool_idx}, retracted {req.is_retracted}",
+    )
+
+
+@oracle(
+    "allocated-never-shrinks",
+    formula="while the row is held: kv_allocated_len after >= before",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    source="sglang 0.5.23 mem_cache/allocation alloc_for_spec_decode; sglang-jax #1147",
+    twin="prepare",
+)
+def allocated_never_shrinks(step: Step, req: ReqView) -> Finding:
+    """Slots of a row come back only when the row is released."""
+    before = step.before.reqs.get(req.rid)
+    if before is req or before is None or not same_residence(before, req):
+        return None
+    if before.kv_allocated_len <= req.kv_allocated_len:
+        return HOLDS
+    return Clash(
+        f"{req.kv_allocated_len} >= {before.kv_allocated_len}",
+        f"kv_allocated_len({req.rid}) fell from {before.kv_allocated_len} to {req.kv_allocated_len}",
+        f"it still holds row {req.req_pool_idx}",
+    )
+
+
+@oracle(
+    "clocks-tick-once",
+    formula="decode_batch_idx += 1 per decode or mixed round, extend_batch_idx += 1 per extend; 0 after retraction",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    source="sglang 0.5.23 managers/schedule_batch ScheduleBatch.prepare_for_decode; sglang #34924",
+    twin="prepare",
+)
+def clocks_tick_once(step: Step, req: ReqView) -> Finding:
+    """Each clock of a request ticks once per participation, at schedule time, and nowhere else."""
+    before = step.before.reqs.get(req.rid)
+    if before is req or before is None or (req.req_pool_idx is None and not req.is_retracted):
+        return None
+    decode, extend = before.decode_batch_idx, before.extend_batch_idx
+    why = "took part in no round"
+    if req.rid in step.receipt.retracted:
+        decode = extend = 0
+        why = "was retracted"
+    elif _admitted(step, req.rid):
+        extend += 1
+        why = "was extended once"
+    elif req.rid in step.receipt.rows and isinstance(step.event, (Prepare, Mix)):
+        decode += 1
+        why = "was prepared for one decode round"
+    if req.decode_batch_idx == decode and req.extend_batch_idx == extend:
+        return HOLDS
+    return Clash(
+        f"(decode, extend) = ({req.decode_batch_idx}, {req.extend_batch_idx}) == ({decode}, {extend})",
+        f"the clocks of {req.rid} went from ({before.decode_batch_idx}, {before.extend_batch_idx}) to "
+        f"({req.decode_batch_idx}, {req.extend_batch_idx})",
+        f"in this event it {why}",
+    )
+
+
+@oracle(
+    "retraction-resets",
+    formula="retracted => no row, no lock, committed = allocated = protected = 0, output kept, retraction_count + 1",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    on=(Retract, Prepare, Mix),
+    source="sglang 0.5.23 managers/schedule_batch Req.reset_for_retract; vLLM #47900",
+    twin="retraction",
+)
+def retraction_resets(step: Step, req: ReqView) -> Finding:
+    """A retracted request gives back everything except its text."""
+    if req.rid not in step.receipt.retracted:
+        return None
+    before = step.before.reqs[req.rid]
+    found = (
+        req.req_pool_idx, req.kv_committed_len, req.kv_allocated_len, req.cache_protected_len, req.holds_lock,
+        req.is_retracted, req.retraction_count,
+    )  # fmt: skip
+    wanted = (None, 0, 0, 0, False, True, before.retraction_count + 1)
+    if found == wanted and req.output_ids == before.output_ids and not req.slots:
+        return HOLDS
+    names = "row, committed, allocated, protected, lock, is_retracted, retraction_count"
+    return Clash(
+        f"({names}) = {found} == {wanted}, {len(req.output_ids)} == {len(before.output_ids)} output tokens",
+        f"{req.rid} was retracted by this event",
+        f"({names}) is {found} and {len(before.output_ids)} output tokens became {len(req.output_ids)}",
+    )
+
+
+def _admitted(step: Step, rid: str) -> bool:
+    return any(rid == known for known, _prefix, _extend in step.receipt.admitted)
+
+
+def live_and_settled(step: Step, req: ReqView) -> bool:
+    """Whether the request is live and past its extend, so that the steady rules speak about it."""
+    return is_live(req) and not is_dead(req) and extend_settled(step, req, step.ledger.requests[req.rid])

@@ -1,0 +1,44 @@
+"""NONE: plain autoregressive decoding, the anchor that every speculative text must equal."""
+
+from __future__ import annotations
+
+from specfuzz.core.capability import Capability
+from specfuzz.gpu.device import Event
+from specfuzz.reference.algorithms import ALGORITHMS, Algorithm
+from specfuzz.reference.schedule_batch import ScheduleBatch
+from specfuzz.reference.spec_info import GenerationBatchResult
+from specfuzz.reference.worker import ModelRunner, OnPublish
+
+
+class TpModelWorker:
+    """One target forward per launch; the scheduler publishes for it, since nothing follows the sampling."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        """runner: the model's memory and streams."""
+        self._runner = runner
+
+    @property
+    def shared_reads_done(self) -> Event | None:
+        """Fence after the last read of shared rows."""
+        return self._runner.shared_reads_done
+
+    def forward_batch_generation(self, batch: ScheduleBatch, on_publish: OnPublish | None) -> GenerationBatchResult:
+        """Extend every row by its window, or by one token when decoding."""
+        lens = batch.extend_lens if batch.forward_mode.is_extend() else [1] * batch.batch_size()
+        assert lens is not None
+        kv_indices = self._runner.plan(batch)
+        next_token_ids, hidden_states = self._runner.target_extend(batch, kv_indices, lens)
+        return GenerationBatchResult(next_token_ids, extra_keep_alive_refs=[kv_indices, hidden_states])
+
+
+ALGORITHMS.register(
+    "NONE",
+    Algorithm(
+        name="NONE",
+        summary="plain decoding, one token per round",
+        capabilities=Capability.NONE,
+        publishes="after the forward, by the scheduler: seq_lens + 1",
+        relays="last sampled token",
+        make_worker=TpModelWorker,
+    ),
+)

@@ -1,0 +1,75 @@
+"""Rows: which request holds which line of the shared table position -> KV slot."""
+
+from __future__ import annotations
+
+import torch
+
+from specfuzz.gpu.device import Device
+from specfuzz.gpu.races import Access
+from specfuzz.reference.req import Req
+
+
+def write_rows_kernel(
+    access: Access, req_to_token: torch.Tensor, rows: list[int], columns: list[int], slots: list[int]
+) -> None:
+    """req_to_token[rows[i], columns[i]] = slots[i]; cells beyond the table are dropped like a masked store."""
+    height, width = req_to_token.shape
+    keep = [i for i, (row, column) in enumerate(zip(rows, columns, strict=True)) if row < height and column < width]
+    cells = torch.tensor([[rows[i] for i in keep], [columns[i] for i in keep], [slots[i] for i in keep]], dtype=torch.int64)
+    cells = cells.to(req_to_token.device)
+    req_to_token[cells[0], cells[1]] = cells[2]
+    access.write(req_to_token, sorted(set(rows)))
+
+
+class ReqToTokenPool:
+    """req_to_token (size + 1, width) int64 on the device; row 0 is padding.
+
+    All writers run on the schedule stream, so `host_rows` is what that stream would read there now; the forward stream
+    sees a write when its own order says so.
+    """
+
+    def __init__(self, size: int, width: int, device: Device) -> None:
+        """size: rows without the padding row; width: cells per row."""
+        self.size = size
+        self.width = width
+        self._schedule = device.stream("schedule")
+        self.req_to_token = device.buffer(
+            torch.zeros((size + 1, width), dtype=torch.int64, device=device.torch_device), "req_to_token"
+        )
+        self.host_rows = [[0] * width for _ in range(size + 1)]
+        self.free_slots = list(range(1, size + 1))
+        self.req_generation = [0] * (size + 1)
+
+    def available_size(self) -> int:
+        """Free rows."""
+        return len(self.free_slots)
+
+    def alloc(self, req: Req) -> None:
+        """Give the request a row if it holds none."""
+        if req.kv.req_pool_idx is None:
+            row = self.free_slots.pop()
+            self.req_generation[row] += 1
+            req.kv.req_pool_idx = row
+
+    def free(self, req: Req) -> None:
+        """Take the row back."""
+        assert req.kv.req_pool_idx is not None
+        self.free_slots.append(req.kv.req_pool_idx)
+        req.kv.req_pool_idx = None
+
+    def write(self, segments: list[tuple[int, int, list[int]]]) -> None:
+        """Write (row, first position, slots) segments in the order of the schedule stream."""
+        rows: list[int] = []
+        columns: list[int] = []
+        values: list[int] = []
+        for row, start, slots in segments:
+            rows += [row] * len(slots)
+            columns += range(start, start + len(slots))
+            values += slots
+            self.host_rows[row][start : start + len(slots)] = slots
+        if values:
+            self._schedule.launch("write_req_to_token", write_rows_kernel, self.req_to_token, rows, columns, values)
+
+    def read(self, row: int, start: int, end: int) -> list[int]:
+        """Slots of positions [start, end) as the schedule stream sees them."""
+        return self.host_rows[row][start:end]

@@ -1,0 +1,113 @@
+"""Lets the host catch up: commits accepted runs, appends output, decides finishes, releases. Never touches the device.
+
+A row that is finished or retracted when its result arrives must not change at all: its forward was launched before the
+host could know.
+Source: sglang 0.5.23 managers/scheduler_components/batch_result_processor.py (behaviour).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specfuzz.core.lemmas import settled_lens
+from specfuzz.gpu.device import Device
+from specfuzz.reference.allocation import Pools
+from specfuzz.reference.req import Req
+from specfuzz.reference.schedule_batch import ScheduleBatch
+from specfuzz.reference.spec_info import GenerationBatchResult
+
+
+@dataclass(slots=True)
+class Settled:
+    """What one result changed, in batch order: appended ids by rid, and the requests that it finished."""
+
+    emitted: list[tuple[Req, list[int]]] = field(default_factory=list)
+    finished: list[Req] = field(default_factory=list)
+
+
+class SchedulerBatchResultProcessor:
+    """Processes one result at a time, in the order of the launches."""
+
+    def __init__(self, pools: Pools, device: Device, *, speculative: bool, enable_overlap: bool) -> None:
+        """speculative: results of decode batches carry accepted runs."""
+        self.pools = pools
+        self.device = device
+        self.speculative = speculative
+        self.enable_overlap = enable_overlap
+
+    def process_batch_result(self, batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
+        """Wait for the copy, then settle every live row."""
+        assert result.copy_done is not None
+        result.copy_done.synchronize()
+        allocator = self.pools.allocator
+        allocator.free_group_begin()
+        try:
+            if batch.forward_mode.is_extend():
+                return self.process_batch_result_prefill(batch, result)
+            return self.process_batch_result_decode(batch, result)
+        finally:
+            allocator.free_group_end()
+
+    def process_batch_result_prefill(self, batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
+        """One sampled token per live row; an unfinished row hands its extend to the tree."""
+        settled = Settled()
+        next_token_ids = self._host_ids(result)
+        for req, token in zip(batch.reqs, next_token_ids, strict=True):
+            if self.is_dead(req):
+                continue
+            req.output_ids.append(token)
+            req.update_finish_state(1)
+            settled.emitted.append((req, [token]))
+            if req.finished():
+                self.release_finished(req, settled)
+            else:
+                self.pools.tree_cache.checkpoint(req, req.extend_end)
+                req.prefix_len = req.extend_end
+        return settled
+
+    def process_batch_result_decode(self, batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
+        """The accepted run (speculative) or one token (plain) per live row."""
+        settled = Settled()
+        for req, run in zip(batch.reqs, self.resolve_spec_v2_tokens(batch, result), strict=True):
+            if self.is_dead(req):
+                continue
+            req.output_ids.extend(run)
+            req.update_finish_state(len(run))
+            settled.emitted.append((req, run))
+            if req.finished():
+                self.release_finished(req, settled)
+        return settled
+
+    def resolve_spec_v2_tokens(self, batch: ScheduleBatch, result: GenerationBatchResult) -> list[list[int]]:
+        """The run of every row, committing it for live rows; the only place where a verify moves the ledger."""
+        ids = self._host_ids(result)
+        if not self.speculative:
+            return [[token] for token in ids]
+        assert result.accept_lens_cpu is not None
+        runs = []
+        for i, (req, accepted) in enumerate(
+            zip(batch.reqs, self.device.host_read(result.accept_lens_cpu).tolist(), strict=True)
+        ):
+            run = ids[i * result.stride : i * result.stride + accepted]
+            runs.append(run)
+            if self.is_dead(req):
+                continue
+            req.kv.kv_committed_len, _ = settled_lens(req.kv.kv_committed_len, req.seqlen, len(run))
+            req.spec_verify_ct += 1
+            req.spec_num_correct_drafts += len(run) - 1
+            req.update_spec_acceptance_histogram(len(run) - 1)
+        return runs
+
+    def is_dead(self, req: Req) -> bool:
+        """Whether the request ended or was retracted while this result was in flight."""
+        return req.finished() or req.is_retracted
+
+    def release_finished(self, req: Req, settled: Settled) -> None:
+        """Release a request that this result has finished."""
+        settled.finished.append(req)
+        self.pools.release_kv_cache(req, checkpoint=True)
+
+    def _host_ids(self, result: GenerationBatchResult) -> list[int]:
+        assert result.next_token_ids_cpu is not None
+        ids: list[int] = self.device.host_read(result.next_token_ids_cpu).reshape(-1).tolist()
+        return ids

@@ -1,0 +1,178 @@
+"""The scheduler's batch: the present of one iteration. Row-parallel fields are rebuilt, never changed in place.
+
+seq_lens: speculative DECODE = KV-ready base C (pending bonus not included); plain DECODE = C + 1 (with the token that is
+being decoded); EXTEND = prefix + extend.
+Source: sglang 0.5.23 managers/schedule_batch.py (behaviour).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import torch
+
+from specfuzz.gpu.device import Buffer, Device
+from specfuzz.reference.req import Req, SamplingBatchInfo
+from specfuzz.reference.spec_info import EagleDraftInput, EagleVerifyInput, concat_kernel, gather_rows_kernel
+
+
+class ForwardMode(Enum):
+    """EXTEND, MIXED, DECODE are the scheduler's; TARGET_VERIFY is the worker's own and must not be seen outside."""
+
+    EXTEND = "EXTEND"
+    MIXED = "MIXED"
+    DECODE = "DECODE"
+    TARGET_VERIFY = "TARGET_VERIFY"
+
+    def is_extend(self) -> bool:
+        """Whether the batch carries an extend (also while the worker verifies, which attends like one)."""
+        return self is not ForwardMode.DECODE
+
+
+@dataclass
+class ScheduleBatch:
+    """reqs and everything row-parallel to them; device tensors are (bs,) int64 unless said otherwise.
+
+    req_pool_indices (+ _cpu): rows. seq_lens: device lengths; seq_lens_cpu: host mirror, None while it isn't known.
+    input_ids: None between iterations. prefill_input_ids_cpu: staged ids of an extend, consumed by the forward.
+    out_cache_loc: (sum of extend_lens,) slots that this forward writes. spec_info: relay binding.
+    """
+
+    device: Device
+    spec_algorithm: str
+    enable_overlap: bool
+    reqs: list[Req] = field(default_factory=list)
+    forward_mode: ForwardMode = ForwardMode.DECODE
+    req_pool_indices: Buffer | None = None
+    req_pool_indices_cpu: list[int] = field(default_factory=list)
+    seq_lens: Buffer | None = None
+    seq_lens_cpu: list[int] | None = None
+    input_ids: Buffer | None = None
+    prefill_input_ids_cpu: list[int] | None = None
+    out_cache_loc: Buffer | None = None
+    prefix_lens: list[int] | None = None
+    extend_lens: list[int] | None = None
+    spec_info: EagleDraftInput | EagleVerifyInput | None = None
+    sampling_info: SamplingBatchInfo | None = None
+    relay_index_ids: Buffer | None = None
+
+    # ------------------------------------------------------------------ shape
+    def batch_size(self) -> int:
+        """Number of rows."""
+        return len(self.reqs)
+
+    def is_empty(self) -> bool:
+        """Whether no request is left; tensors may be stale then."""
+        return not self.reqs
+
+    def new_tensor(self, name: str, *, home: str = "schedule", lanes: int | None = None) -> Buffer:
+        """Uninitialised (bs,) or (bs, lanes) int64 on the device, bound on the host by the returned object."""
+        shape = (len(self.reqs),) if lanes is None else (len(self.reqs), lanes)
+        return self.device.buffer(torch.empty(shape, dtype=torch.int64, device=self.device.torch_device), name, home=home)
+
+    def bind_rows(self) -> None:
+        """Rebuild req_pool_indices from the requests."""
+        self.req_pool_indices_cpu = [req.kv.req_pool_idx or 0 for req in self.reqs]
+        self.req_pool_indices = self.to_device(self.req_pool_indices_cpu, "req_pool_indices")
+
+    def bind_seq_lens(self, lens: list[int]) -> None:
+        """Bind known lengths, with their mirror."""
+        self.seq_lens_cpu = lens
+        self.seq_lens = self.to_device(lens, "seq_lens")
+
+    def to_device(self, values: list[int], name: str) -> Buffer:
+        """Host integers as a new int64 tensor on the device."""
+        return self.device.buffer(torch.tensor(values, dtype=torch.int64, device=self.device.torch_device), name)
+
+    # ------------------------------------------------------------------ filter and merge, always out of place
+    def filter_batch(self, exclude: tuple[Req, ...] = ()) -> list[Req]:
+        """Keep the rows that are neither finished, retracted nor excluded; returns those that left."""
+        keep = [
+            i for i, req in enumerate(self.reqs) if not (req.finished() or req.is_retracted or req in exclude)
+        ]
+        dropped = [req for i, req in enumerate(self.reqs) if i not in keep]
+        if not dropped:
+            return []
+        if not keep:
+            self.reqs = []
+            return dropped
+        old_rows = self.req_pool_indices_cpu
+        self.reqs = [self.reqs[i] for i in keep]
+        self.req_pool_indices_cpu = [old_rows[i] for i in keep]
+        self.req_pool_indices = self.to_device(self.req_pool_indices_cpu, "req_pool_indices")
+        self.out_cache_loc = None
+        self.seq_lens = self._gather(self.seq_lens, keep, "seq_lens")
+        self.seq_lens_cpu = None if self.seq_lens_cpu is None else [self.seq_lens_cpu[i] for i in keep]
+        self.filter_spec_info(keep)
+        return dropped
+
+    def filter_spec_info(self, keep: list[int]) -> None:
+        """Forward the filter to the relay binding: indices under overlap, tensors otherwise."""
+        info = self.spec_info
+        if not isinstance(info, EagleDraftInput):
+            return
+        if info.future_indices is not None:
+            self.spec_info = EagleDraftInput(future_indices=tuple(info.future_indices[i] for i in keep))
+        else:
+            self.spec_info = EagleDraftInput(
+                bonus_tokens=self._gather(info.bonus_tokens, keep, "bonus_tokens"),
+                topk_index=self._gather(info.topk_index, keep, "topk_index"),
+                hidden_states=self._gather(info.hidden_states, keep, "hidden_states"),
+            )
+
+    def merge_batch(self, other: ScheduleBatch) -> None:
+        """Append the rows of `other`."""
+        both = [*self.reqs, *other.reqs]
+        self.seq_lens = self._concat(self.seq_lens, other.seq_lens, len(both), "seq_lens")
+        mirrors = (self.seq_lens_cpu, other.seq_lens_cpu)
+        self.seq_lens_cpu = None if None in mirrors else [*(mirrors[0] or ()), *(mirrors[1] or ())]
+        self.reqs = both
+        self.req_pool_indices_cpu = [*self.req_pool_indices_cpu, *other.req_pool_indices_cpu]
+        self.req_pool_indices = self.to_device(self.req_pool_indices_cpu, "req_pool_indices")
+        self.out_cache_loc = None
+        self._merge_spec_info(other.spec_info)
+
+    def _merge_spec_info(self, theirs: EagleDraftInput | EagleVerifyInput | None) -> None:
+        mine = self.spec_info
+        if not isinstance(mine, EagleDraftInput) or not isinstance(theirs, EagleDraftInput):
+            return
+        if mine.future_indices is not None:
+            self.spec_info = EagleDraftInput(future_indices=mine.future_indices + (theirs.future_indices or ()))
+        else:
+            rows = len(self.reqs)
+            self.spec_info = EagleDraftInput(
+                bonus_tokens=self._concat(mine.bonus_tokens, theirs.bonus_tokens, rows, "bonus_tokens"),
+                topk_index=self._concat(mine.topk_index, theirs.topk_index, rows, "topk_index"),
+                hidden_states=self._concat(mine.hidden_states, theirs.hidden_states, rows, "hidden_states"),
+            )
+
+    def _gather(self, source: Buffer | None, keep: list[int], name: str) -> Buffer | None:
+        if source is None:
+            return None
+        tensor = torch.empty(len(keep), dtype=torch.int64, device=self.device.torch_device)
+        out = self.device.buffer(tensor, name)
+        self.device.stream("schedule").launch(f"filter {name}", gather_rows_kernel, source, keep, out)
+        return out
+
+    def _concat(self, first: Buffer | None, second: Buffer | None, rows: int, name: str) -> Buffer | None:
+        if first is None or second is None:
+            return None
+        tensor = torch.empty(rows, dtype=torch.int64, device=self.device.torch_device)
+        out = self.device.buffer(tensor, name)
+        self.device.stream("schedule").launch(f"merge {name}", concat_kernel, first, second, out)
+        return out
+
+    # ------------------------------------------------------------------ queue copy
+    def copy(self) -> ScheduleBatch:
+        """The reduced snapshot that goes into the result queue: a list of its own, the same Req objects."""
+        return ScheduleBatch(
+            device=self.device,
+            spec_algorithm=self.spec_algorithm,
+            enable_overlap=self.enable_overlap,
+            reqs=self.reqs[:],
+            forward_mode=self.forward_mode,
+            req_pool_indices_cpu=self.req_pool_indices_cpu,
+            extend_lens=self.extend_lens,
+            prefix_lens=self.prefix_lens,
+        )

@@ -1,0 +1,65 @@
+"""What a batch carries from one speculative round to the next, and what one forward returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from specfuzz.gpu.device import Buffer, Event
+from specfuzz.gpu.races import Access
+
+
+def gather_rows_kernel(access: Access, source: torch.Tensor, keep: list[int], out: torch.Tensor) -> None:
+    """out[i] = source[keep[i]]; along dimension 0."""
+    torch.index_select(source, 0, torch.tensor(keep, device=source.device), out=out)
+    access.read(source, None)
+    access.write(out, None)
+
+
+def concat_kernel(access: Access, first: torch.Tensor, second: torch.Tensor, out: torch.Tensor) -> None:
+    """out = first followed by second, along dimension 0."""
+    torch.cat((first, second), out=out)
+    access.read(first, None)
+    access.read(second, None)
+    access.write(out, None)
+
+
+@dataclass(slots=True)
+class EagleDraftInput:
+    """Relay content of one batch, row-parallel.
+
+    Overlap: future_indices names the FutureMap rows where the content lies, the tensors are None outside of a forward.
+    Sync: the tensors themselves cross the rounds. bonus_tokens, topk_index, hidden_states: (bs,) int64, device.
+    """
+
+    bonus_tokens: Buffer | None = None
+    topk_index: Buffer | None = None
+    hidden_states: Buffer | None = None
+    future_indices: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True)
+class EagleVerifyInput:
+    """What the worker binds to spec_info while it verifies; never seen outside of a forward. draft_tokens: (bs, S)."""
+
+    draft_tokens: Buffer
+
+
+@dataclass(slots=True)
+class GenerationBatchResult:
+    """Result of one forward; device tensors, then their host copies once `copy_done` has fired.
+
+    next_token_ids: (bs * stride,) int64, row i valid for accept_lens[i]. accept_lens: (bs,) incl. the bonus.
+    new_seq_lens: (bs,) next KV-ready frontier. last_keep_alive: internal tensors that must outlive the launch.
+    """
+
+    next_token_ids: Buffer
+    accept_lens: Buffer | None = None
+    new_seq_lens: Buffer | None = None
+    next_draft_input: EagleDraftInput | None = None
+    stride: int = 1
+    copy_done: Event | None = None
+    next_token_ids_cpu: Buffer | None = None
+    accept_lens_cpu: Buffer | None = None
+    extra_keep_alive_refs: list[object] = field(default_factory=list)

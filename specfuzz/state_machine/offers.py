@@ -1,0 +1,65 @@
+"""Which kinds of event are on offer in a scene, and with which weight: legality, the temper, and steering to rare events."""
+
+from __future__ import annotations
+
+from specfuzz.state_machine.scenes import Scene
+from specfuzz.state_machine.tempers import Temper
+
+Offers = list[tuple[str, int]]
+
+#: Live and waiting requests beyond the rows of the engine; more would only queue up.
+SPARE_REQUESTS = 2
+
+
+def offers(scene: Scene, temper: Temper) -> Offers:
+    """(kind, weight) of everything that is legal now and not muted; the first is the engine's natural step.
+
+    Never empty: with nothing live a submit is on offer, with something live a launch, a verify or a settle.
+    """
+    weights, config, found = temper.weights, scene.config, []
+    in_flight = scene.in_flight
+    if in_flight and not config.overlap:  # a launch and its settle are one step of the loop; the device may progress
+        found = [("settle", weights["settle"] * 3)]
+        _add(found, "advance", weights["advance"])
+        _add(found, "idle", weights["idle"])
+        return found
+    running, waiting, prepared = scene.running, scene.waiting, scene.prepared
+    rows = len(running)
+    if prepared is not None:
+        found.append(("verify", weights["verify"]))
+    elif scene.may_launch:
+        if waiting:
+            # A prefill beyond the rows is refused: a rare sight is enough.
+            scale = 0 if rows >= config.max_reqs else 4 if rows < temper.rows else 1
+            found.append(("prefill", weights["prefill"] * scale or 1))
+            if config.mixed_chunk and running:
+                found.append(("mix", weights["mix"] * scale or 1))
+        if running:
+            found.append(("prepare", weights["prepare"]))
+    if in_flight:
+        # Two in flight: the loop's next host step. One: whether the next launch overlaps is the interesting choice.
+        found.append(("settle", weights["settle"] * 2 if in_flight > 1 else weights["settle"] * (2 if not running else 1)))
+    if scene.live < config.max_reqs + SPARE_REQUESTS:
+        scale = 32 if not scene.live else 10 if scene.live < temper.rows else 1
+        found.append(("submit", weights["submit"] * scale))
+    if in_flight and config.overlap:
+        if scene.unpublished:
+            _add(found, "publish", weights["publish"])
+        _add(found, "advance", weights["advance"])
+    if scene.finishable:
+        # An armed stop near the decided end makes the next accepted run end inside.
+        _add(found, "finish", weights["finish"] if rows else weights["finish"] // 4)
+    if scene.abortable:
+        _add(found, "abort", weights["abort"] * 2 if scene.carried else weights["abort"] // 2)
+    if running and scene.may_launch:
+        # In flight, the row dies while a launch carries it.
+        _add(found, "retract", weights["retract"] * 2 if in_flight else weights["retract"])
+    if prepared is None and (scene.ended or rows):
+        _add(found, "evict", weights["evict"] if config.radix else 1)
+    _add(found, "idle", weights["idle"] if scene.live else 1)
+    return found
+
+
+def _add(found: Offers, kind: str, weight: int) -> None:
+    if weight > 0:
+        found.append((kind, weight))

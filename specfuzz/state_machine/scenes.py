@@ -1,0 +1,74 @@
+"""What a front end may choose from right now: one pass over the ledger, made once per step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from string import ascii_lowercase
+
+from specfuzz.core.legality import Asked, Ledger, Standing
+
+#: Rids in the order in which requests are named: a, b, …, z, aa, ab, …
+_NAMES = [*ascii_lowercase, *("".join(pair) for pair in product(ascii_lowercase, repeat=2))]
+
+
+class Scene:
+    """The legal subjects of every kind of event, as the ledger has it now.
+
+    waiting: may be prefilled, as far as their own standing goes. running: admitted. finishable: no stop is armed and the
+    cap is not decided. abortable: live and not aborted. carried: rids of launches in flight and of the prepared batch.
+    live: number of requests that are not finished. ended: whether one has finished (its KV may be cached).
+    """
+
+    __slots__ = (
+        "abortable", "armed", "carried", "config", "ended", "finishable", "in_flight", "ledger", "live", "may_launch",
+        "prepared", "running", "unpublished", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, ledger: Ledger) -> None:
+        """ledger: read, never changed; the scene is stale after its next `record`."""
+        in_flight = ledger.in_flight
+        self.ledger = ledger
+        self.config = ledger.config
+        self.prepared = ledger.prepared
+        self.in_flight = len(in_flight)
+        self.may_launch = ledger.may_launch()
+        self.unpublished = bool(in_flight) and in_flight[-1].number > ledger.published
+        self.carried: set[str] = {rid for launched in in_flight for rid in launched.rids}
+        self.waiting: list[str] = []
+        self.running: list[str] = []
+        self.finishable: list[str] = []
+        self.abortable: list[str] = []
+        self.armed = False
+        self.live = 0
+        for rid, asked in ledger.requests.items():
+            standing = asked.standing
+            if standing is Standing.FINISHED:
+                continue
+            self.live += 1
+            if standing is Standing.RUNNING:
+                self.running.append(rid)
+                if asked.stop_at is not None:
+                    self.armed = True
+            elif not (asked.was_retracted and rid in self.carried):
+                self.waiting.append(rid)
+            if asked.stop_at is None and asked.decided < asked.submit.max_new:
+                self.finishable.append(rid)
+            if not asked.aborted:
+                self.abortable.append(rid)
+        self.ended = self.live < len(ledger.requests)
+        if self.prepared is not None:
+            self.carried.update(self.prepared)
+
+    def asked(self, rid: str) -> Asked:
+        """The request as it was asked for."""
+        return self.ledger.requests[rid]
+
+    def fresh_rid(self) -> str:
+        """The next unused rid."""
+        requests = self.ledger.requests
+        name = _NAMES[len(requests)] if len(requests) < len(_NAMES) else f"r{len(requests)}"
+        return name if name not in requests else next(self._unused())
+
+    def _unused(self) -> Iterator[str]:
+        return (name for number in range(len(self.ledger.requests) + 1) if (name := f"r{number}") not in self.ledger.requests)

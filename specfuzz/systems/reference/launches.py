@@ -1,0 +1,267 @@
+"""Watches the worker seam of the reference from outside: what each forward saw at entry and decided at exit.
+
+The probes are operations of their own on the forward stream, so they see memory exactly as the worker's operations do.
+They declare no accesses and keep no host binding alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+from weakref import ref
+
+import torch
+
+from specfuzz.core.snapshot import LaunchView, WorkerEntry, WorkerExit
+from specfuzz.gpu.device import Buffer, Event
+from specfuzz.gpu.races import Access
+from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
+from specfuzz.reference.scheduler import Scheduler
+from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
+
+_FIELDS = tuple(f.name for f in fields(ScheduleBatch) if f.name != "relay_index_ids")
+#: Fields whose device values must not change in place between worker entry and settle.
+_HELD = ("seq_lens", "req_pool_indices")
+
+
+class LaunchRecord:
+    """Everything known about one forward; turned into a LaunchView by `view`."""
+
+    def __init__(self, number: int, batch: ScheduleBatch, unsettled_before: int) -> None:
+        """batch: as it is handed to run_batch."""
+        reqs = batch.reqs
+        self.number = number
+        self.mode = batch.forward_mode.value
+        self.rids = tuple(req.rid for req in reqs)
+        self.rows = tuple(batch.req_pool_indices_cpu)
+        self.committed = tuple(req.kv.kv_committed_len for req in reqs)
+        self.allocated = tuple(req.kv.kv_allocated_len for req in reqs)
+        self.dead = tuple(req.rid for req in reqs if req.finished() or req.is_retracted)
+        self.unsettled_before = unsettled_before
+        self.rebound: tuple[str, ...] | None = None
+        self.sampling_copied: bool | None = None
+        self.mode_after: str | None = None
+        self.publishes = 0
+        self.publish_event: Event | None = None  # behind our own probe, for the `publish` event
+        self.publish_ready: Event | None = None  # the engine's
+        self.settled = False
+        self.entry: WorkerEntry | None = None
+        self.exit: WorkerExit | None = None
+        self.published_values: tuple[int, ...] | None = None
+        self.held: dict[str, tuple[ref[Buffer], tuple[int, ...]]] = {}
+        self.held_refs: dict[str, ref[Buffer]] = {}
+        self._told: tuple[bool, bool] = (False, False)
+        self._last: LaunchView | None = None
+
+    def view(self) -> LaunchView:
+        """The record as plain data; the same object while nothing changed."""
+        entered, exited = self.entry is not None, self.exit is not None
+        published = self.publish_ready is not None and self.publish_ready.query()
+        held_changed = tuple(name for name, (buffer, values) in self.held.items() if _changed(buffer, values))
+        last = self._last
+        if (
+            last is not None
+            and not last.entry_now
+            and not last.exit_now
+            and self._told == (entered, exited)
+            and last.settled == self.settled
+            and last.published == published
+            and last.held_changed == held_changed
+        ):
+            return last
+        self._last = LaunchView(
+            number=self.number, mode=self.mode, rids=self.rids, req_pool_indices=self.rows, committed=self.committed,
+            allocated=self.allocated, dead=self.dead, unsettled_before=self.unsettled_before, rebound=self.rebound,
+            sampling_copied=self.sampling_copied, mode_after=self.mode_after, held_changed=held_changed,
+            entry=self.entry, exit=self.exit, publishes=self.publishes, published=published, settled=self.settled,
+            entry_now=entered and not self._told[0], exit_now=exited and not self._told[1],
+        )  # fmt: skip
+        self._told = (entered, exited)
+        return self._last
+
+
+def _changed(buffer: ref[Buffer], values: tuple[int, ...]) -> bool:
+    alive = buffer()
+    return alive is not None and tuple(alive.peek().tolist()) != values
+
+
+class LaunchWatcher:
+    """Wraps run_batch, the worker and the two publishes of one scheduler object."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        """scheduler: freshly made (and mutated, if it is to be)."""
+        self._scheduler = scheduler
+        self._forward = scheduler.device.stream("forward")
+        self._current: LaunchRecord | None = None
+        self.count = 0
+        self.open: list[LaunchRecord] = []
+        runner, relay, worker = scheduler.forward, scheduler.future_map, scheduler.model_worker
+        self._run_batch, self._work = runner.run_batch, worker.forward_batch_generation
+        self._publish, self._publish_plain = relay.publish, relay.publish_plain
+        runner.run_batch = self._watch_run_batch  # type: ignore[method-assign]
+        worker.forward_batch_generation = self._watch_worker  # type: ignore[method-assign]
+        relay.publish = self._watch_publish  # type: ignore[method-assign]
+        relay.publish_plain = self._watch_publish_plain  # type: ignore[method-assign]
+
+    def oldest_unpublished(self) -> LaunchRecord | None:
+        """The oldest unsettled launch whose publish the device has not reached."""
+        for record in self.open:
+            if record.publish_event is not None and not record.publish_event.query():
+                return record
+        return None
+
+    def settled(self) -> int:
+        """Mark the oldest open launch as settled; returns its number."""
+        record = next(record for record in self.open if not record.settled)
+        record.settled = True
+        return record.number
+
+    def views(self) -> tuple[LaunchView, ...]:
+        """All open launches, those settled since the last call included once more."""
+        views = tuple(record.view() for record in self.open)
+        self.open = [record for record in self.open if not record.settled]
+        return views
+
+    # ------------------------------------------------------------------ the seams
+    def _watch_run_batch(self, batch: ScheduleBatch) -> GenerationBatchResult:
+        self.count += 1
+        record = LaunchRecord(self.count, batch, len(self._scheduler.result_queue))
+        sampling = batch.sampling_info
+        self._current = record
+        self._bindings: dict[str, Any] = {}
+        self._sampling_outside = sampling
+        result = self._run_batch(batch)
+        record.rebound = tuple(n for n in _FIELDS if getattr(batch, n) is not self._bindings.get(n))
+        record.mode_after = batch.forward_mode.value
+        self._bindings, self._sampling_outside, self._current = {}, None, None
+        self.open.append(record)
+        return result
+
+    def _watch_worker(self, batch: ScheduleBatch, on_publish: Any) -> GenerationBatchResult:
+        record = self._current
+        assert record is not None
+        record.sampling_copied = batch.sampling_info is not self._sampling_outside
+        self._bindings = {name: getattr(batch, name) for name in _FIELDS}
+        self._bindings["sampling_info"] = self._sampling_outside
+        self._launch_entry_probe(record, batch)
+        result = self._work(batch, on_publish)
+        self._launch_exit_probe(record, batch, result)
+        return result
+
+    def _launch_entry_probe(self, record: LaunchRecord, batch: ScheduleBatch) -> None:
+        record.held_refs = {name: ref(getattr(batch, name)) for name in _HELD}
+        config, info = self._scheduler.config, batch.spec_info
+        table = self._scheduler.req_to_token_pool.req_to_token
+        if batch.forward_mode is ForwardMode.DECODE and isinstance(info, EagleDraftInput):
+            relayed: tuple[Any, ...] = (info.bonus_tokens, info.topk_index, info.hidden_states)
+            self._forward.launch(
+                "entry_probe", _entry_decode_kernel, record, batch.seq_lens, batch.req_pool_indices, table,
+                config.draft_token_num, relayed,
+            )  # fmt: skip
+        else:
+            lens = batch.extend_lens if batch.forward_mode.is_extend() else [1] * batch.batch_size()
+            self._forward.launch(
+                "entry_probe", _entry_extend_kernel, record, batch.seq_lens, batch.req_pool_indices, batch.input_ids,
+                batch.out_cache_loc, lens,
+            )  # fmt: skip
+
+    def _launch_exit_probe(self, record: LaunchRecord, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
+        frontier = batch.seq_lens if result.new_seq_lens is None else result.new_seq_lens
+        self._forward.launch(
+            "exit_probe", _exit_kernel, record, result.next_token_ids, result.accept_lens, frontier, result.stride
+        )
+
+    def _watch_publish(self, batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
+        self._publish(batch, new_seq_lens)
+        self._after_publish(batch)
+
+    def _watch_publish_plain(self, batch: ScheduleBatch) -> None:
+        self._publish_plain(batch)
+        self._after_publish(batch)
+
+    def _after_publish(self, batch: ScheduleBatch) -> None:
+        record = self._current
+        assert record is not None
+        record.publishes += 1
+        record.publish_ready = self._scheduler.future_map.publish_ready
+        self._forward.launch(
+            "publish_probe", _publish_kernel, record, self._scheduler.future_map.new_seq_lens_buf, list(record.rows)
+        )
+        record.publish_event = self._forward.record("published")
+
+
+def _hold(record: LaunchRecord, seq_lens: torch.Tensor, rows: torch.Tensor) -> tuple[list[int], list[int]]:
+    lens, ids = seq_lens.tolist(), rows.tolist()
+    refs = record.held_refs
+    record.held = {"seq_lens": (refs["seq_lens"], tuple(lens)), "req_pool_indices": (refs["req_pool_indices"], tuple(ids))}
+    return lens, ids
+
+
+def _entry_decode_kernel(
+    access: Access,
+    record: LaunchRecord,
+    seq_lens: torch.Tensor,
+    rows: torch.Tensor,
+    table: torch.Tensor,
+    width: int,
+    relayed: list[torch.Tensor],
+) -> None:
+    lens, ids = _hold(record, seq_lens, rows)
+    cells = table.index_select(0, rows).tolist()
+    bonus, topk, hidden = (tuple(column.tolist()) for column in relayed)
+    window = tuple(tuple(row[max(length, 0) : max(length, 0) + width]) for row, length in zip(cells, lens, strict=True))
+    record.entry = WorkerEntry(
+        seq_lens=tuple(lens), input_tokens=tuple((token,) for token in bonus), window=window, prefix_lens=tuple(lens),
+        bonus=bonus, topk_index=topk, hidden=hidden,
+    )  # fmt: skip
+
+
+def _entry_extend_kernel(
+    access: Access,
+    record: LaunchRecord,
+    seq_lens: torch.Tensor,
+    rows: torch.Tensor,
+    input_ids: torch.Tensor,
+    out_cache_loc: torch.Tensor,
+    extend_lens: list[int],
+) -> None:
+    lens, _ = _hold(record, seq_lens, rows)
+    record.entry = WorkerEntry(
+        seq_lens=tuple(lens), input_tokens=_windows(input_ids.tolist(), extend_lens),
+        window=_windows(out_cache_loc.tolist(), extend_lens),
+        prefix_lens=tuple(length - extend for length, extend in zip(lens, extend_lens, strict=True)),
+    )  # fmt: skip
+
+
+def _exit_kernel(
+    access: Access,
+    record: LaunchRecord,
+    next_token_ids: torch.Tensor,
+    accept_lens: torch.Tensor | None,
+    frontier: torch.Tensor,
+    stride: int,
+) -> None:
+    ids, new_seq_lens = next_token_ids.reshape(-1).tolist(), tuple(frontier.tolist())
+    accepted = (1,) * len(new_seq_lens) if accept_lens is None else tuple(accept_lens.tolist())
+    runs = tuple(tuple(ids[i * stride : i * stride + run]) for i, run in enumerate(accepted))
+    record.exit = WorkerExit(
+        accept_lens=accepted, new_seq_lens=new_seq_lens, next_tokens=runs, published=record.published_values
+    )
+
+
+def _publish_kernel(access: Access, record: LaunchRecord, buf: torch.Tensor, rows: list[int]) -> None:
+    values = buf.tolist()
+    record.published_values = tuple(values[row] for row in rows)
+    if record.exit is not None:  # plain decoding publishes after the worker has returned
+        record.exit = WorkerExit(
+            accept_lens=record.exit.accept_lens, new_seq_lens=record.exit.new_seq_lens,
+            next_tokens=record.exit.next_tokens, published=record.published_values,
+        )  # fmt: skip
+
+
+def _windows(flat: list[int], lens: list[int]) -> tuple[tuple[int, ...], ...]:
+    windows, start = [], 0
+    for length in lens:
+        windows.append(tuple(flat[start : start + length]))
+        start += length
+    return tuple(windows)

@@ -1,0 +1,250 @@
+"""The reference engine behind the port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from specfuzz import __version__
+from specfuzz.core.capability import Capability
+from specfuzz.core.config import EngineConfig
+from specfuzz.core.event import (
+    Abort,
+    Advance,
+    Event,
+    Evict,
+    Finish,
+    Idle,
+    Prefill,
+    Prepare,
+    Publish,
+    Retract,
+    Settle,
+    Submit,
+    Verify,
+)
+from specfuzz.core.language import prompt_tokens
+from specfuzz.core.receipt import NOTHING, Receipt
+from specfuzz.core.snapshot import Snapshot, WriteRecord
+from specfuzz.errors import ConfigError, EngineFault
+from specfuzz.gpu.device import Device, open_device
+from specfuzz.reference.algorithms import ALGORITHMS
+from specfuzz.reference.req import Req
+from specfuzz.reference.result_processor import Settled
+from specfuzz.reference.schedule_batch import ScheduleBatch
+from specfuzz.reference.scheduler import Scheduler
+from specfuzz.systems.reference.launches import LaunchWatcher
+from specfuzz.systems.reference.views import Viewer
+from specfuzz.systems.reference.writes import record_writes
+
+#: Changes one freshly made engine; how a mutant gets in.
+Patch = Callable[[Scheduler], None]
+
+_ALWAYS = (
+    Capability.RELAY_VIEW
+    | Capability.DEVICE_VIEW
+    | Capability.LAUNCH_VIEW
+    | Capability.CONTENT_VIEW
+    | Capability.TREE_VIEW
+    | Capability.WRITE_RECORDS
+)
+
+
+class ReferenceSystem:
+    """Drives one Scheduler; each event maps to one of its steps."""
+
+    version = __version__
+
+    def __init__(
+        self, *, name: str = "reference", device: str = "cpu", patch: Patch | None = None, check_races: bool = True
+    ) -> None:
+        """device: "cpu" or "cuda". patch: applied to every fresh engine before it is watched."""
+        self.name = name
+        self._device_kind = device
+        self._patch = patch
+        self._check_races = check_races
+        torch.set_num_threads(1)  # one result for one seed, and no fight over two cores for tiny tensors
+
+    # ------------------------------------------------------------------ port
+    def capabilities(self, config: EngineConfig) -> Capability:
+        """Abilities of the algorithm, the configuration and this adapter; raises ConfigError for what isn't built yet."""
+        algorithm = ALGORITHMS.get(config.algorithm)
+        for field, value, limit in (("topk", config.topk, 1),):
+            if value != limit:
+                raise ConfigError(f"`{field}`={value} does not fit `algorithm`={config.algorithm}: the reference has topk 1.")
+        if config.mixed_chunk or config.chunked_prefill:
+            field = "mixed_chunk" if config.mixed_chunk else "chunked_prefill"
+            raise ConfigError(f"`{field}`=True does not fit `algorithm`={config.algorithm}: the reference can't do it yet.")
+        found = algorithm.capabilities | _ALWAYS
+        for present, flag in (
+            (config.overlap, Capability.OVERLAP),
+            (config.radix, Capability.RADIX),
+            (config.page_size > 1, Capability.PAGED),
+            (self._device_kind == "cpu", Capability.LAZY_DEVICE),
+            (self._check_races, Capability.RACE_CHECK),
+        ):
+            if present:
+                found |= flag
+        return found
+
+    def reset(self, config: EngineConfig) -> None:
+        """A fresh engine on a fresh device."""
+        self.capabilities(config)
+        self.device: Device = open_device(self._device_kind, check_races=self._check_races)
+        self.config = config
+        self.scheduler = Scheduler(config, self.device)
+        if self._patch is not None:
+            self._patch(self.scheduler)
+        self.watcher = LaunchWatcher(self.scheduler)
+        self.reqs: dict[str, Req] = {}
+        self.gone: set[str] = set()  # answered without a finish reason of their own
+        self.prepared: ScheduleBatch | None = None
+        self._writes: list[WriteRecord] = []
+        self._idle = False
+        self._viewer = Viewer(self)
+
+    def apply(self, event: Event) -> Receipt:
+        """One step of the engine; anything that it raises becomes an EngineFault."""
+        self._idle = type(event) is Idle
+        ran, evicted = self.device.progress, self.scheduler.tree_cache.evicted_tokens
+        try:
+            fields = _STEPS[type(event)](self, event)
+        except Exception as error:
+            raise EngineFault(f"{type(error).__name__}: {error}") from error
+        executed = self.device.progress - ran
+        evicted = self.scheduler.tree_cache.evicted_tokens - evicted
+        if not fields and not executed and not evicted:
+            return NOTHING
+        return Receipt(**fields, executed=executed, evicted=evicted)
+
+    def snapshot(self) -> Snapshot:
+        """The state now; peeks only."""
+        writes, self._writes[:] = tuple(self._writes), []
+        return self._viewer.snapshot(writes, idle=self._idle)
+
+    def close(self) -> None:
+        """Nothing outlives the objects."""
+
+    # ------------------------------------------------------------------ steps
+    def _submit(self, event: Submit) -> dict[str, Any]:
+        prompt = prompt_tokens(event.rid, event.prompt_len, event.shared_len)
+        req = self.scheduler.add_request(event.rid, prompt, event.max_new)
+        record_writes(req, self._writes)
+        self.reqs[event.rid] = req
+        return {}
+
+    def _prefill(self, event: Prefill) -> dict[str, Any]:
+        scheduler, req = self.scheduler, self.reqs[event.rid]
+        scheduler.merge_last_batch()
+        refused = scheduler.refusal(req)
+        if refused is not None:
+            return {"refused": refused}
+        batch = scheduler.admit(req)
+        admitted = ((req.rid, req.prefix_len, req.extend_end - req.prefix_len),)
+        return {"admitted": admitted, **self._launch(batch, {})}
+
+    def _prepare(self, event: Prepare) -> dict[str, Any]:
+        scheduler = self.scheduler
+        scheduler.merge_last_batch()
+        outcome = scheduler.update_running_batch()
+        self.prepared = outcome.batch
+        aborted = tuple(req.rid for req in outcome.retraction.aborted)
+        self.gone.update(aborted)
+        found: dict[str, Any] = {
+            "dropped": tuple(req.rid for req in outcome.dropped),
+            "retracted": tuple(req.rid for req in outcome.retraction.retracted),
+            "finished": tuple((rid, "abort", None) for rid in aborted),
+            "skipped": outcome.skipped,
+        }
+        if outcome.batch is not None:
+            found |= {"mode": outcome.batch.forward_mode.value, "rows": _rids(outcome.batch)}
+        return found
+
+    def _verify(self, event: Verify) -> dict[str, Any]:
+        batch, self.prepared = self.prepared, None
+        assert batch is not None
+        steps = self.config.spec_steps if self.config.speculative else 0
+        # Accepting `run` tokens means that proposal number `run` is the first wrong one.
+        return self._launch(batch, {rid: run for rid, run in event.accept if 1 <= run <= steps}, default_flip=1)
+
+    def _launch(self, batch: ScheduleBatch, flips: dict[str, int], default_flip: int = 0) -> dict[str, Any]:
+        asked = {req.rid: default_flip for req in batch.reqs} if default_flip else {}
+        self.scheduler.model_runner.draft_flip_at = asked | flips
+        rows, mode = _rids(batch), batch.forward_mode.value
+        self.scheduler.launch(batch)
+        return {"launch": self.watcher.count, "mode": mode, "rows": rows}
+
+    def _publish(self, event: Publish) -> dict[str, Any]:
+        record = self.watcher.oldest_unpublished()
+        if record is not None and record.publish_event is not None:
+            self.device.run_until(record.publish_event)
+        return {}
+
+    def _advance(self, event: Advance) -> dict[str, Any]:
+        self.device.advance(event.stream, event.count)
+        return {}
+
+    def _settle(self, event: Settle) -> dict[str, Any]:
+        settled = self.scheduler.settle()
+        return _settled_fields([settled], self.watcher.settled())
+
+    def _idle_all(self, event: Idle) -> dict[str, Any]:
+        outcomes, number = [], None
+        while self.scheduler.result_queue:
+            outcomes.append(self.scheduler.settle())
+            number = self.watcher.settled()
+        self.device.drain()
+        return _settled_fields(outcomes, number)
+
+    def _finish(self, event: Finish) -> dict[str, Any]:
+        self.reqs[event.rid].stop_at = event.at
+        return {}
+
+    def _abort(self, event: Abort) -> dict[str, Any]:
+        req = self.reqs[event.rid]
+        if self.scheduler.abort(req):
+            self.gone.add(req.rid)
+            return {"finished": ((req.rid, "abort", None),)}
+        return {}
+
+    def _retract(self, event: Retract) -> dict[str, Any]:
+        self.scheduler.merge_last_batch()
+        if not self.scheduler.retract(self.reqs[event.rid]):
+            return {"refused": "not in the running batch"}
+        return {"retracted": (event.rid,)}
+
+    def _evict(self, event: Evict) -> dict[str, Any]:
+        self.scheduler.tree_cache.evict(event.n)
+        return {}
+
+
+def _rids(batch: ScheduleBatch) -> tuple[str, ...]:
+    return tuple(req.rid for req in batch.reqs)
+
+
+def _settled_fields(outcomes: list[Settled], number: int | None) -> dict[str, Any]:
+    emitted: dict[str, tuple[int, ...]] = {}
+    finished: list[tuple[str, str, int | None]] = []
+    for settled in outcomes:
+        for req, tokens in settled.emitted:
+            emitted[req.rid] = emitted.get(req.rid, ()) + tuple(tokens)
+        finished += [(req.rid, req.finished_reason or "", req.finished_len) for req in settled.finished]
+    return {"settled": number, "emitted": tuple(emitted.items()), "finished": tuple(finished)}
+
+
+_STEPS: dict[type[Event], Callable[[Any, Any], dict[str, Any]]] = {
+    Submit: ReferenceSystem._submit,
+    Prefill: ReferenceSystem._prefill,
+    Prepare: ReferenceSystem._prepare,
+    Verify: ReferenceSystem._verify,
+    Publish: ReferenceSystem._publish,
+    Advance: ReferenceSystem._advance,
+    Settle: ReferenceSystem._settle,
+    Idle: ReferenceSystem._idle_all,
+    Finish: ReferenceSystem._finish,
+    Abort: ReferenceSystem._abort,
+    Retract: ReferenceSystem._retract,
+    Evict: ReferenceSystem._evict,
+}

@@ -1,0 +1,208 @@
+"""Builds snapshots of the reference: plain data, shared with the snapshot before wherever nothing changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specfuzz.core.snapshot import (
+    BatchView,
+    CachedPath,
+    DeviceView,
+    PoolView,
+    RaceView,
+    RelayRow,
+    RelayView,
+    ReqView,
+    Snapshot,
+    WriteRecord,
+)
+from specfuzz.gpu.device import Buffer
+from specfuzz.reference.future_map import POISON
+from specfuzz.reference.req import Req
+from specfuzz.reference.schedule_batch import ScheduleBatch
+from specfuzz.reference.spec_info import EagleDraftInput
+
+if TYPE_CHECKING:
+    from specfuzz.systems.reference.system import ReferenceSystem
+
+
+class Viewer:
+    """Remembers the last view of everything, with the facts from which it was built."""
+
+    def __init__(self, system: ReferenceSystem) -> None:
+        """system: freshly reset."""
+        self._system = system
+        self._reqs: dict[str, tuple[Any, ReqView]] = {}
+        self._pool: tuple[Any, PoolView] | None = None
+        self._paths: tuple[int, tuple[CachedPath, ...]] = (-1, ())
+        self._batches: dict[str, tuple[Any, BatchView]] = {}
+        self._cells: tuple[int, tuple[Any, ...]] = (-1, ())
+        self._device: tuple[Any, DeviceView] | None = None
+        self._relay: tuple[Any, RelayView] | None = None
+
+    def snapshot(self, writes: tuple[WriteRecord, ...], *, idle: bool) -> Snapshot:
+        """The state now. writes: made since the last snapshot."""
+        system = self._system
+        scheduler, device = system.scheduler, system.device
+        launches = system.watcher.views()
+        riding: dict[str, int] = {}
+        for launch in launches:
+            if not launch.settled:
+                for rid in launch.rids:
+                    riding[rid] = riding.get(rid, 0) + 1
+        reqs = {rid: self._req(req, riding.get(rid, 0)) for rid, req in system.reqs.items()}
+        holders = [req for req in system.reqs.values() if req.kv.req_pool_idx is not None]
+        pending, progress = device.pending(), device.progress
+        races = device.take_races()
+        batches = [("running", scheduler.running_batch)]
+        if system.prepared is not None:
+            batches.append(("prepared", system.prepared))
+        if scheduler.last_batch is not None and scheduler.last_batch is not scheduler.running_batch:
+            batches.append(("last", scheduler.last_batch))
+        return Snapshot(
+            reqs=reqs,
+            pool=self._pool_view(),
+            waiting=tuple([req.rid for req in scheduler.waiting_queue]),
+            running=tuple([req.rid for req in scheduler.running_batch.reqs]),
+            prepared=None if system.prepared is None else tuple([req.rid for req in system.prepared.reqs]),
+            queue=tuple([launch.number for launch in launches if not launch.settled]),
+            batches=tuple([self._batch(name, batch, progress) for name, batch in batches if batch.reqs]),
+            launches=launches,
+            relay=self._relay_view(holders, pending, progress),
+            device=self._device_view(holders, pending, progress),
+            writes=writes,
+            races=tuple([_race(race) for race in races]),
+            on_idle=idle,
+        )
+
+    def _req(self, req: Req, riding: int) -> ReqView:
+        kv, gone = req.kv, req.rid in self._system.gone
+        table, row = self._system.scheduler.req_to_token_pool, kv.req_pool_idx
+        slots = None if row is None else table.host_rows[row][: kv.kv_allocated_len]
+        facts = (
+            len(req.output_ids), kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, row, slots,
+            req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
+            req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
+            req.spec_num_correct_drafts, req.lock is None, riding, gone,
+        )  # fmt: skip
+        known = self._reqs.get(req.rid)
+        if known is not None and known[0] == facts:
+            return known[1]
+        view = ReqView(
+            rid=req.rid, prompt_len=len(req.origin_input_ids), max_new=req.max_new_tokens,
+            output_ids=tuple(req.output_ids), kv_committed_len=kv.kv_committed_len, kv_allocated_len=kv.kv_allocated_len,
+            cache_protected_len=kv.cache_protected_len, req_pool_idx=row, slots=tuple(slots or ()),
+            finished_reason="abort" if gone else req.finished_reason, finished_len=req.finished_len,
+            to_finish=req.to_finish is not None, is_retracted=req.is_retracted, retraction_count=req.retraction_count,
+            decode_batch_idx=req.decode_batch_idx, extend_batch_idx=req.extend_batch_idx,
+            inflight_middle_chunks=req.inflight_middle_chunks, spec_verify_ct=req.spec_verify_ct,
+            spec_num_correct_drafts=req.spec_num_correct_drafts,
+            spec_correct_drafts_histogram=tuple(req.spec_correct_drafts_histogram),
+            holds_lock=req.lock is not None, in_flight=riding,
+        )  # fmt: skip
+        self._reqs[req.rid] = (facts, view)
+        return view
+
+    def _pool_view(self) -> PoolView:
+        scheduler = self._system.scheduler
+        allocator, tree, table, config = (
+            scheduler.allocator, scheduler.tree_cache, scheduler.req_to_token_pool, self._system.config,
+        )  # fmt: skip
+        facts = (
+            tuple(allocator.free_pages), tuple(table.free_slots), tree.version, tree.evictable_size, tree.protected_size
+        )
+        if self._pool is not None and self._pool[0] == facts:
+            return self._pool[1]
+        if self._paths[0] != tree.version:
+            paths = tuple(CachedPath(tokens=_tokens(keys), slots=tuple(slots)) for keys, slots in tree.paths())
+            self._paths = (tree.version, paths)
+        view = PoolView(
+            page_size=config.page_size, num_pages=config.num_pages, max_reqs=config.max_reqs, free_pages=facts[0],
+            free_rows=facts[1], available=allocator.available_size(), evictable=tree.evictable_size,
+            protected=tree.protected_size, cached=self._paths[1],
+        )  # fmt: skip
+        self._pool = (facts, view)
+        return view
+
+    def _batch(self, name: str, batch: ScheduleBatch, progress: int) -> BatchView:
+        info, lens = batch.spec_info, batch.seq_lens
+        future = info.future_indices if isinstance(info, EagleDraftInput) else None
+        facts = (
+            batch.reqs[:], batch.forward_mode, None if lens is None else lens.id, progress, batch.seq_lens_cpu, future,
+            batch.req_pool_indices_cpu,
+        )  # fmt: skip
+        known = self._batches.get(name)
+        if known is not None and known[0] == facts:
+            return known[1]
+        view = BatchView(
+            name=name, rids=tuple([req.rid for req in batch.reqs]), forward_mode=batch.forward_mode.value,
+            req_pool_indices=tuple(batch.req_pool_indices_cpu), seq_lens=_peek(lens),
+            seq_lens_cpu=None if batch.seq_lens_cpu is None else tuple(batch.seq_lens_cpu), future_indices=future,
+        )  # fmt: skip
+        self._batches[name] = (facts, view)
+        return view
+
+    def _relay_view(self, holders: list[Req], pending: int, progress: int) -> RelayView:
+        rows = [(req.rid, req.kv.req_pool_idx or 0) for req in holders]
+        facts = (rows, progress, pending == 0)
+        if self._relay is not None and self._relay[0] == facts:
+            return self._relay[1]
+        relay = self._system.scheduler.future_map
+        lens, tokens, topk, hidden = (
+            buffer.peek().tolist()
+            for buffer in (
+                relay.new_seq_lens_buf, relay.output_tokens_buf, relay.topk_index_buf, relay.hidden_states_buf,
+            )
+        )  # fmt: skip
+        view = RelayView(
+            rows={
+                rid: RelayRow(
+                    row=row, new_seq_len=_known(lens[row]), output_token=_known(tokens[row]),
+                    topk_index=_known(topk[row]), hidden=_known(hidden[row]),
+                )
+                for rid, row in rows
+            },
+            quiet=pending == 0,
+        )  # fmt: skip
+        self._relay = (facts, view)
+        return view
+
+    def _device_view(self, holders: list[Req], pending: int, progress: int) -> DeviceView:
+        held = [(req.rid, req.kv.req_pool_idx or 0, req.kv.kv_allocated_len) for req in holders]
+        facts = (held, pending, progress)
+        if self._device is not None and self._device[0] == facts:
+            return self._device[1]
+        if self._cells[0] != progress:
+            pool = self._system.scheduler.kv_pool
+            first, second = pool.target.peek().t().tolist()
+            draft = None if pool.draft is None else tuple(pool.draft.peek().tolist())
+            table = self._system.scheduler.req_to_token_pool.req_to_token.peek().tolist()
+            self._cells = (progress, (tuple(first), tuple(second), draft, table))
+        first, second, draft, table = self._cells[1]
+        view = DeviceView(
+            target_v1=first, target_v2=second, draft_v1=draft,
+            rows={rid: tuple(table[row][:length]) for rid, row, length in held}, pending=pending,
+        )  # fmt: skip
+        self._device = (facts, view)
+        return view
+
+
+def _tokens(keys: tuple[Any, ...]) -> tuple[int, ...]:
+    if not keys or not isinstance(keys[0], tuple):
+        return keys
+    return (*(first for first, _ in keys), keys[-1][1])
+
+
+def _peek(buffer: Buffer | None) -> tuple[int, ...] | None:
+    return None if buffer is None else tuple(buffer.peek().tolist())
+
+
+def _known(value: int) -> int | None:
+    return None if value == POISON else value
+
+
+def _race(race: Any) -> RaceView:
+    return RaceView(
+        kind=race.kind, buffer=race.buffer, row=race.row, first=race.first, first_stream=race.first_stream,
+        second=race.second, second_stream=race.second_stream,
+    )  # fmt: skip

@@ -1,0 +1,297 @@
+"""Executes events on the real scheduler: one scheduler iteration of SGLang, cut at its own seams.
+
+`prefill`, `prepare` and `retract` begin as `get_next_batch_to_run` does (merge the last extend, drop finished rows); `prefill`
+then admits exactly one request through the real `PrefillAdder`; `prepare` runs `update_running_batch`; `verify` runs
+`run_batch` on what was prepared; `settle` hands the oldest result to the real result processor. `publish` and `advance` do
+nothing: on a CPU the device work of a launch is done when the launch returns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from specfuzz.core import event as ev
+from specfuzz.core.config import EngineConfig
+from specfuzz.core.language import STOP_TOKEN, prompt_tokens
+from specfuzz.core.receipt import NOTHING, Receipt
+from specfuzz.systems.sglang.harness import VOCAB_SIZE, Rig
+from specfuzz.systems.sglang.launches import Launch, LaunchLog
+from specfuzz.systems.sglang.ledger_writes import WriteLog
+from specfuzz.systems.sglang.versions import Engine
+
+#: The engine's abort matches ids by prefix; a terminator keeps `a` from aborting `ab`.
+_END = "/"
+
+
+def engine_rid(rid: str) -> str:
+    """The id that the engine knows a request by."""
+    return rid + _END
+
+
+def event_rid(rid: str) -> str:
+    """The id that the trace knows an engine request by."""
+    return rid.removesuffix(_END)
+
+
+class Driver:
+    """One run on one fresh engine. `apply` executes an event and says what the engine decided by itself."""
+
+    def __init__(self, engine: Engine, config: EngineConfig) -> None:
+        """config: already published as SGLang's server configuration."""
+        self.writes = WriteLog(engine)
+        self.rig = Rig(engine, config)
+        self.engine = engine
+        self.config = config
+        self.scheduler = self.rig.scheduler
+        self.reqs: dict[str, Any] = {}
+        self.gone: set[str] = set()  # aborted without a result: the engine answered and forgot them
+        self.prepared: Any = None
+        self.queue: deque[Launch] = deque()  # launched and unsettled, oldest first; mirrors result_queue under overlap
+        self.log = LaunchLog(self.rig)
+        self.settled_now: list[Launch] = []
+        self._evicted = 0
+        self._watch_evictions()
+        self._apply: dict[type[ev.Event], Callable[[Any], Receipt]] = {
+            ev.Submit: self._submit,
+            ev.Prefill: self._prefill,
+            ev.Prepare: self._prepare,
+            ev.Verify: self._verify,
+            ev.Settle: self._settle,
+            ev.Finish: self._finish,
+            ev.Abort: self._abort,
+            ev.Retract: self._retract,
+            ev.Evict: self._evict,
+            ev.Idle: self._idle,
+            ev.Publish: lambda _event: NOTHING,
+            ev.Advance: lambda _event: NOTHING,
+            ev.Mix: lambda _event: Receipt(refused="the adapter does not drive MIXED launches yet"),
+        }
+
+    def apply(self, event: ev.Event) -> Receipt:
+        """Run the event's scheduler code to its end; whatever the engine raises passes through."""
+        self._evicted = 0
+        self.settled_now = []
+        self.writes.begin()
+        self.log.begin()
+        return self._apply[type(event)](event)
+
+    # ------------------------------------------------------------------ requests
+    def _submit(self, event: ev.Submit) -> Receipt:
+        sampling = self.engine.SamplingParams(max_new_tokens=event.max_new, temperature=0)
+        sampling.normalize(None)
+        req = self.engine.Req(
+            rid=engine_rid(event.rid),
+            origin_input_text="",
+            origin_input_ids=array("q", prompt_tokens(event.rid, event.prompt_len, event.shared_len)),
+            sampling_params=sampling,
+            eos_token_ids={STOP_TOKEN},
+            vocab_size=VOCAB_SIZE,
+        )
+        self.reqs[event.rid] = req
+        self.writes.adopt(event.rid, req)
+        self.scheduler._add_request_to_queue(req)
+        return NOTHING
+
+    def _finish(self, event: ev.Finish) -> Receipt:
+        rid, prompt_len = engine_rid(event.rid), len(self.reqs[event.rid].origin_input_ids)
+        stops = self.rig.worker.stops
+        stops[rid] = stops.get(rid, frozenset()) | {prompt_len + event.at}
+        return NOTHING
+
+    def _abort(self, event: ev.Abort) -> Receipt:
+        self.scheduler.abort_request(self.engine.AbortReq(rid=engine_rid(event.rid)))
+        return Receipt(finished=self._answered())
+
+    def _answered(self) -> tuple[tuple[str, str, int | None], ...]:
+        """Requests that the engine has dropped with an abort answer since the last call."""
+        rids = [event_rid(rid) for rid in self.rig.dropped_by_engine]
+        self.rig.dropped_by_engine.clear()
+        self.gone.update(rids)
+        return tuple((rid, "abort", None) for rid in rids)
+
+    # ------------------------------------------------------------------ scheduling
+    def _begin_scheduling(self) -> None:
+        """The head of `get_next_batch_to_run`: merge the last extend into the running batch, drop finished rows."""
+        scheduler = self.scheduler
+        last, scheduler.last_batch = scheduler.last_batch, None
+        if last is not None and last.forward_mode.is_extend():
+            last.filter_batch(reqs_to_exclude=[last.chunked_req] if last.chunked_req is not None else [])
+            if not last.is_empty() and last is not scheduler.running_batch:
+                if scheduler.running_batch.is_empty():
+                    scheduler.running_batch = last
+                else:
+                    scheduler.running_batch.merge_batch(last)
+        scheduler.running_batch.filter_batch()
+
+    def _prefill(self, event: ev.Prefill) -> Receipt:
+        scheduler, rig = self.scheduler, self.rig
+        self._begin_scheduling()
+        req = self.reqs[event.rid]
+        if not rig.rows.available_size():
+            return Receipt(refused="no free row")
+        adder = self.engine.PrefillAdder(
+            self.config.page_size,
+            rig.tree,
+            rig.allocator,
+            scheduler.running_batch,
+            scheduler.new_token_ratio_tracker.current,
+            self.config.context_len,
+            event.n or None,
+            max_running_requests=self.config.max_reqs,
+        )
+        req.init_next_round_input(rig.tree)
+        verdict = adder.add_one_req(req, has_chunked_req=False, truncation_align_size=None)
+        if not adder.can_run_list:
+            return Receipt(refused="no room in the KV pool", evicted=self._evicted)
+        assert adder.new_chunked_req is None, verdict
+        scheduler.waiting_queue = [other for other in scheduler.waiting_queue if other is not req]
+        batch = self.engine.ScheduleBatch.init_new(
+            adder.can_run_list,
+            rig.rows,
+            rig.allocator,
+            rig.tree,
+            rig.model_config,
+            scheduler.enable_overlap,
+            scheduler.spec_algorithm,
+            chunked_req=None,
+        )
+        batch.prepare_for_extend()
+        batch.decoding_reqs = None
+        admitted = (event.rid, int(batch.prefix_lens[0]), int(batch.extend_lens[0]))
+        return self._launch(batch, "EXTEND", admitted=(admitted,))
+
+    def _prepare(self, _event: ev.Prepare) -> Receipt:
+        scheduler = self.scheduler
+        self._begin_scheduling()
+        running = scheduler.running_batch
+        if running.is_empty():
+            return NOTHING
+        before, queued = list(running.reqs), list(scheduler.waiting_queue)
+        batch = scheduler.update_running_batch(running)
+        aborted = self._answered()
+        ended = {rid for rid, _reason, _len in aborted}
+        retracted = tuple(event_rid(req.rid) for req in scheduler.waiting_queue if req not in queued)
+        kept = {event_rid(req.rid) for req in running.reqs}
+        left = [event_rid(req.rid) for req in before]
+        dropped = tuple(rid for rid in left if rid not in kept and rid not in retracted and rid not in ended)
+        self.prepared = batch if batch is not None and not batch.is_empty() else None
+        return Receipt(
+            mode="DECODE" if self.prepared is not None else "",
+            rows=() if self.prepared is None else tuple(event_rid(req.rid) for req in batch.reqs),
+            retracted=retracted,
+            dropped=dropped,
+            skipped=batch is None,
+            finished=aborted,
+            evicted=self._evicted,
+        )
+
+    def _verify(self, event: ev.Verify) -> Receipt:
+        self.rig.worker.accept = {engine_rid(rid): length for rid, length in event.accept}
+        batch, self.prepared = self.prepared, None
+        return self._launch(batch, "DECODE")
+
+    def _launch(self, batch: Any, mode: str, admitted: tuple[tuple[str, int, int], ...] = ()) -> Receipt:
+        scheduler = self.scheduler
+        launch = self.log.open(batch, mode, [event_rid(req.rid) for req in batch.reqs], len(self.queue))
+        launch.result = scheduler.run_batch(batch)
+        self.log.close(launch, batch)
+        if self.config.overlap:
+            scheduler._apply_war_barrier()
+            launch.batch = batch.copy()
+            scheduler.result_queue.append((launch.batch, launch.result))
+        else:
+            launch.batch = batch  # the synchronous loop hands over the batch itself
+        self.queue.append(launch)
+        scheduler.last_batch = batch
+        return Receipt(launch=launch.number, mode=mode, rows=launch.rids, admitted=admitted, evicted=self._evicted)
+
+    def _retract(self, event: ev.Retract) -> Receipt:
+        scheduler = self.scheduler
+        self._begin_scheduling()
+        running, req = scheduler.running_batch, self.reqs[event.rid]
+        if req not in running.reqs:
+            return Receipt(refused="not in the running batch")
+        index = running.reqs.index(req)
+        keep = [other for other in range(len(running.reqs)) if other != index]
+        running.release_req(index, len(keep))
+        running.filter_batch(keep_indices=keep)
+        scheduler._add_request_to_queue(req, is_retracted=True)
+        return Receipt(retracted=(event.rid,), evicted=self._evicted)
+
+    def _evict(self, event: ev.Evict) -> Receipt:
+        self.rig.tree.evict(self.engine.EvictParams(num_tokens=event.n))
+        return Receipt(evicted=self._evicted)
+
+    # ------------------------------------------------------------------ results
+    def _settle(self, _event: ev.Settle) -> Receipt:
+        return self._settle_oldest()
+
+    def _settle_oldest(self) -> Receipt:
+        launch = self.queue.popleft()
+        if self.config.overlap:
+            batch, result = self.scheduler.result_queue.popleft()
+        else:
+            batch, result = launch.batch, launch.result
+        reqs = list(batch.reqs)
+        before = [(len(req.output_ids), req.finished()) for req in reqs]
+        processor = self.scheduler.batch_result_processor
+        if batch.forward_mode.is_decode():
+            processor.process_batch_result_decode(batch, result)
+        else:
+            processor.process_batch_result_prefill(batch, result)
+        self.settled_now.append(launch)
+        emitted, finished = [], []
+        for req, (length, was_finished) in zip(reqs, before, strict=True):
+            rid = event_rid(req.rid)
+            if len(req.output_ids) > length:
+                emitted.append((rid, tuple(req.output_ids[length:])))
+            if req.finished() and not was_finished:
+                finished.append((rid, self.reason(req), req.finished_len))
+        return Receipt(settled=launch.number, emitted=tuple(emitted), finished=tuple(finished), evicted=self._evicted)
+
+    def _idle(self, _event: ev.Idle) -> Receipt:
+        receipts = [self._settle_oldest() for _ in range(len(self.queue))]
+        if not receipts:
+            return NOTHING
+        return Receipt(
+            settled=receipts[-1].settled,
+            emitted=_joined([receipt.emitted for receipt in receipts]),
+            finished=tuple(entry for receipt in receipts for entry in receipt.finished),
+            evicted=self._evicted,
+        )
+
+    def reason(self, req: Any) -> str:
+        """The finish reason in the words of receipts."""
+        reason = req.finished_reason
+        if isinstance(reason, self.engine.FINISH_MATCHED_TOKEN):
+            return "stop"
+        if isinstance(reason, self.engine.FINISH_LENGTH):
+            return "length"
+        if isinstance(reason, self.engine.FINISH_ABORT):
+            return "abort"
+        return type(reason).__name__
+
+    def _watch_evictions(self) -> None:
+        tree = self.rig.tree
+        evict = type(tree).evict
+
+        def counting(params: Any) -> Any:
+            result = evict(tree, params)
+            self._evicted += result.num_tokens_evicted
+            return result
+
+        tree.evict = counting
+
+
+def _joined(
+    parts: list[tuple[tuple[str, tuple[int, ...]], ...]],
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Emissions of several results, one entry per request in order of first appearance."""
+    tokens: dict[str, tuple[int, ...]] = {}
+    for part in parts:
+        for rid, run in part:
+            tokens[rid] = tokens.get(rid, ()) + run
+    return tuple(tokens.items())

@@ -1,0 +1,166 @@
+"""The corpus on disk: one shrunk trace per bug, in a folder per owner, written atomically.
+
+Layout: `ROOT/regressions/OWNER/ORACLE-PHASE-DIGEST.jsonl`, where DIGEST is short and taken from system, configuration
+and events. Two traces of one identity on one system are the same bug: the shorter one stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from specfuzz.core.notation import format_events
+from specfuzz.core.trace import Trace
+from specfuzz.core.verdict import Identity
+from specfuzz.errors import StoreError, TraceError
+from specfuzz.trace.codec import dumps, load
+
+#: Below the corpus root: traces of bugs that must never come back.
+FOLDER = "regressions"
+SUFFIX = ".jsonl"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_\-]{0,79}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One trace of the corpus and its file."""
+
+    path: Path
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """What `add` did. path: of the trace that the corpus has now for this bug.
+
+    written: whether that is the added one; replaced: files of longer traces of the same bug, now gone.
+    """
+
+    path: Path
+    written: bool
+    replaced: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Every trace that can be read, in order of path, and one sentence for every file that can't."""
+
+    entries: tuple[Stored, ...]
+    problems: tuple[str, ...]
+
+
+class CorpusStore:
+    """The corpus below one root folder. Nothing is created before the first `add`."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        """root: the corpus folder, e.g. `corpus`."""
+        self.root = Path(root)
+
+    def add(self, trace: Trace, about: Identity | None = None) -> Added:
+        """Keep the trace unless the corpus has one of the same bug that is as short.
+
+        about: the bug that a trace with expected verdict `holds` guards against. Raises StoreError if the folder can't
+        be written or the trace names no bug; what the corpus had before is then still there.
+        """
+        bug = trace.expected or about
+        if bug is None:
+            raise StoreError(
+                "the trace expects no violation, so it has no place in the corpus: say which bug it guards against."
+            )
+        if not all(_NAME.fullmatch(part) for part in bug):
+            raise StoreError(
+                f"`{str(bug)!r:.100}` can't be a file name: an identity is made of lower-case words with hyphens."
+            )
+        path = self.path_of(trace, bug)
+        same = [entry for entry in self.load(bug).entries if _is_same_bug(entry, trace, bug)]
+        best = min(same, key=lambda entry: len(entry.trace.steps), default=None)
+        if best is not None and len(best.trace.steps) <= len(trace.steps):
+            return Added(path=best.path, written=False)
+        write_atomically(path, dumps(trace))
+        replaced = tuple(entry.path for entry in same if entry.path != path)
+        for old in replaced:
+            with contextlib.suppress(OSError):  # two traces of one bug are untidy, and nothing worse
+                old.unlink()
+        return Added(path=path, written=True, replaced=replaced)
+
+    def path_of(self, trace: Trace, bug: Identity) -> Path:
+        """Where the trace of this bug lies or would lie."""
+        return self.root / FOLDER / bug.owner / f"{bug.oracle}-{bug.phase}-{short_digest(trace)}{SUFFIX}"
+
+    def paths(self, bug: Identity | None = None) -> tuple[Path, ...]:
+        """Files of the corpus, sorted; with a bug only those that may be of it. Raises StoreError."""
+        start = self.root / FOLDER
+        pattern = f"*/*{SUFFIX}" if bug is None else f"{bug.owner}/{bug.oracle}-{bug.phase}-*{SUFFIX}"
+        try:
+            if not start.exists():
+                return ()
+            os.listdir(start)  # glob is silent about a folder that it may not read
+            return tuple(sorted(start.glob(pattern)))
+        except OSError as error:
+            raise StoreError(f"the corpus folder `{start}` can't be listed: {error.strerror}.") from None
+
+    def load(self, bug: Identity | None = None) -> Listing:
+        """Every trace (of one bug, if given); a file that can't be read is reported, not fatal."""
+        entries, problems = [], []
+        for path in self.paths(bug):
+            try:
+                entries.append(Stored(path=path, trace=load(path)))
+            except TraceError as error:
+                problems.append(str(error))
+        return Listing(entries=tuple(entries), problems=tuple(problems))
+
+
+def _is_same_bug(entry: Stored, trace: Trace, bug: Identity) -> bool:
+    if entry.trace.system != trace.system or entry.path.stem != f"{bug.oracle}-{bug.phase}-{entry.path.stem[-8:]}":
+        return False
+    return entry.trace.expected == trace.expected
+
+
+def short_digest(trace: Trace) -> str:
+    """Eight hex digits that tell traces of one bug apart: from system, configuration and events, not from receipts."""
+    text = f"{trace.system}\n{sorted(trace.config.as_dict().items())}\n{format_events(trace.events)}"
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> Path:
+    """Write a file whole or not at all: a temporary file beside it, flushed to disk, then renamed over it.
+
+    Raises StoreError; a file that was there before is then unchanged.
+    """
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.parent / f".tmp-{secrets.token_hex(8)}"
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _flush_folder(path.parent)
+    except (OSError, ValueError) as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        why = getattr(error, "strerror", None) or str(error)
+        raise StoreError(f"`{path}` can't be written: {why}. What was there before is unchanged.") from None
+    return path
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the rename itself durable where folders can be opened (not on Windows)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
+    """Write the trace to a file of any name, atomically; raises TraceError or StoreError."""
+    return write_atomically(Path(path), dumps(trace))
