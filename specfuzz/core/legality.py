@@ -173,7 +173,7 @@ class Ledger:
 
     def _launch_decode(self, event: Verify, receipt: Receipt) -> None:
         wanted = dict(event.accept)
-        accept = tuple(min(wanted.get(rid, 1), self.config.max_accept) for rid in receipt.rows)
+        accept = tuple(max(1, min(wanted.get(rid, 1), self.config.max_accept)) for rid in receipt.rows)
         for rid, run in zip(receipt.rows, accept, strict=True):
             self.requests[rid].decided += run
         self.prepared = None

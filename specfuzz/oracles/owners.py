@@ -45,6 +45,9 @@ OWNERS: dict[str, frozenset[str]] = {
 
 
 def may_write(field: str, writer: str, new: int) -> bool:
-    """Whether the ownership table lets `writer` give `field` this value."""
-    allowed = OWNERS.get(field)
-    return allowed is None or writer in allowed or new == 0
+    """Whether the ownership table lets `writer` give `field` this value; a leading underscore makes no difference."""
+    allowed = _BARE.get(field)
+    return allowed is None or new == 0 or writer.lstrip("_") in allowed
+
+
+_BARE = {field: frozenset(name.lstrip("_") for name in names) for field, names in OWNERS.items()}

@@ -9,7 +9,7 @@ from specfuzz.core.lemmas import ceil_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import carrying, extend_settled, is_dead, is_live, same_residence
+from specfuzz.oracles.facts import carrying, is_live, same_residence
 
 HOLDS = Verdict.HOLDS
 
@@ -187,11 +187,10 @@ _MOVES_CLAIMS = (Prefill, Mix, Prepare, Settle, Idle)
 )
 def extend_commits_its_window(step: Step, req: ReqView) -> Finding:
     """An admitted request owns exactly its prefix and its extend, and always extends by at least one token."""
-    for rid, prefix, extend in step.receipt.admitted:
-        if rid == req.rid:
-            break
-    else:
+    window = next(((start, length) for rid, start, length in step.receipt.admitted if rid == req.rid), None)
+    if window is None:
         return None
+    prefix, extend = window
     end, page_size = prefix + extend, step.config.page_size
     whole = Capability.CHUNKED_PREFILL in step.capabilities or end == req.seqlen
     fits = req.kv_committed_len == end and req.kv_allocated_len == end and end <= req.seqlen and whole
@@ -242,7 +241,7 @@ def allocated_never_shrinks(step: Step, req: ReqView) -> Finding:
 def clocks_tick_once(step: Step, req: ReqView) -> Finding:
     """Each clock of a request ticks once per participation, at schedule time, and nowhere else."""
     before = step.before.reqs.get(req.rid)
-    if before is req or before is None or (req.req_pool_idx is None and not req.is_retracted):
+    if before is req or before is None or req.finished_reason is not None:
         return None
     decode, extend = before.decode_batch_idx, before.extend_batch_idx
     why = "took part in no round"
@@ -298,7 +297,3 @@ def retraction_resets(step: Step, req: ReqView) -> Finding:
 def _admitted(step: Step, rid: str) -> bool:
     return any(rid == known for known, _prefix, _extend in step.receipt.admitted)
 
-
-def live_and_settled(step: Step, req: ReqView) -> bool:
-    """Whether the request is live and past its extend, so that the steady rules speak about it."""
-    return is_live(req) and not is_dead(req) and extend_settled(step, req, step.ledger.requests[req.rid])

@@ -260,7 +260,8 @@ def retraction_needs_pressure(step: Step) -> Finding:
     config, before = step.config, step.before
     page_size = config.page_size
     needed = 0
-    for rid in (*step.receipt.rows, *step.receipt.retracted):
+    aborted = (rid for rid, _reason, _length in step.receipt.finished)
+    for rid in (*step.receipt.rows, *step.receipt.retracted, *aborted):
         req = before.reqs[rid]
         have = ceil_align(req.kv_allocated_len, page_size)
         want = max(have, ceil_align(req.kv_committed_len + config.reserve_per_decode, page_size))

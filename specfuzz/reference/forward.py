@@ -8,12 +8,13 @@ from __future__ import annotations
 import torch
 
 from specfuzz.core.config import EngineConfig
-from specfuzz.gpu.device import Buffer, Device
+from specfuzz.gpu.device import Buffer
 from specfuzz.gpu.races import Access
 from specfuzz.reference.future_map import FutureMap
 from specfuzz.reference.isolation import KeepAliveRing, forward_isolation
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.spec_info import GenerationBatchResult
+from specfuzz.reference.streams import Streams
 from specfuzz.reference.worker import Worker
 
 
@@ -28,16 +29,14 @@ def copy_to_host_kernel(access: Access, sources: list[torch.Tensor], targets: li
 class ForwardRunner:
     """Runs a batch with or without overlap. Streams: schedule waits for nothing here but the WAR barrier."""
 
-    def __init__(self, config: EngineConfig, device: Device, future_map: FutureMap, worker: Worker) -> None:
+    def __init__(self, config: EngineConfig, streams: Streams, future_map: FutureMap, worker: Worker) -> None:
         """worker: the algorithm's own."""
         self.config = config
-        self.device = device
+        self.device = streams.device
         self.future_map = future_map
         self.worker = worker
         self.ring = KeepAliveRing() if config.overlap else None
-        self.schedule_stream, self.forward_stream, self.copy_stream = (
-            device.stream(name) for name in ("schedule", "forward", "copy")
-        )
+        self.schedule_stream, self.forward_stream, self.copy_stream = streams.schedule, streams.forward, streams.copy
 
     def run_batch(self, batch: ScheduleBatch) -> GenerationBatchResult:
         """Enqueue one forward; returns at once with handles."""
@@ -108,4 +107,4 @@ class ForwardRunner:
 
     def _pinned(self, like: Buffer, name: str) -> Buffer:
         tensor = like.peek()
-        return self.device.buffer(torch.empty(tensor.shape, dtype=tensor.dtype), name, home="copy")
+        return self.device.buffer(torch.empty(tensor.shape, dtype=tensor.dtype), name, home=self.copy_stream.name)

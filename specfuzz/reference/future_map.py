@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import torch
 
-from specfuzz.gpu.device import Buffer, Device, Event
+from specfuzz.gpu.device import Buffer, Event
 from specfuzz.gpu.races import Access
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.spec_info import EagleDraftInput
+from specfuzz.reference.streams import Streams
 
 #: What a row holds that was never written or has been consumed; no token, no length.
 POISON = -1
@@ -102,10 +103,10 @@ def gather_extras_kernel(
 class FutureMap:
     """Relay rows by req_pool_idx; all buffers (rows + 1,) int64 on the device."""
 
-    def __init__(self, rows: int, device: Device) -> None:
+    def __init__(self, rows: int, streams: Streams) -> None:
         """rows: including the padding row."""
-        self._device = device
-        self._schedule, self._forward, self._d2h = (device.stream(name) for name in ("schedule", "forward", "d2h"))
+        self._device = streams.device
+        self._schedule, self._forward, self._d2h = streams.schedule, streams.forward, streams.d2h
         self.new_seq_lens_buf = self._relay_buffer("new_seq_lens_buf", rows)
         self.output_tokens_buf = self._relay_buffer("output_tokens_buf", rows)
         self.topk_index_buf = self._relay_buffer("topk_index_buf", rows)
@@ -114,7 +115,7 @@ class FutureMap:
 
     def _relay_buffer(self, name: str, rows: int) -> Buffer:
         tensor = torch.full((rows,), POISON, dtype=torch.int64, device=self._device.torch_device)
-        return self._device.buffer(tensor, name, home="forward")
+        return self._device.buffer(tensor, name, home=self._forward.name)
 
     # ------------------------------------------------------------------ producers
     def publish(self, batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
@@ -158,7 +159,7 @@ class FutureMap:
         if self.publish_ready is not None:
             self._d2h.wait(self.publish_ready)
             self._schedule.wait(self.publish_ready)
-        pinned = self._device.buffer(torch.empty(len(rows), dtype=torch.int64), "new_seq_lens_cpu_pinned", home="d2h")
+        pinned = self._device.buffer(torch.empty(len(rows), dtype=torch.int64), "new_seq_lens_cpu_pinned", home=self._d2h.name)
         self._d2h.launch("mirror_seq_lens", mirror_kernel, self.new_seq_lens_buf, rows, pinned)
         mirrored = self._d2h.record("seq_lens_mirrored")
         mirrored.synchronize()
@@ -177,14 +178,14 @@ class FutureMap:
         rows = batch.req_pool_indices_cpu
         spec_info = batch.spec_info
         if batch.spec_algorithm == "NONE":
-            batch.input_ids = batch.new_tensor("input_ids", home="forward")
+            batch.input_ids = batch.new_tensor("input_ids", on=self._forward)
             self._forward.launch(
                 "gather_tokens", gather_tokens_kernel, self.output_tokens_buf, rows, batch.req_pool_indices, batch.input_ids
             )
         elif isinstance(spec_info, EagleDraftInput) and spec_info.future_indices is not None:
-            spec_info.bonus_tokens = batch.new_tensor("bonus_tokens", home="forward")
-            spec_info.topk_index = batch.new_tensor("topk_index", home="forward")
-            spec_info.hidden_states = batch.new_tensor("hidden_states", home="forward")
+            spec_info.bonus_tokens = batch.new_tensor("bonus_tokens", on=self._forward)
+            spec_info.topk_index = batch.new_tensor("topk_index", on=self._forward)
+            spec_info.hidden_states = batch.new_tensor("hidden_states", on=self._forward)
             # The relay rows are those that the scheduler bound, whatever the batch's own rows are by now.
             indices = list(spec_info.future_indices)
             index_ids = self._device.buffer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specfuzz.gpu.device import Device
+from specfuzz.reference.streams import Streams
 
 
 class KVPool:
@@ -13,13 +13,14 @@ class KVPool:
     Only the forward stream touches the cells.
     """
 
-    def __init__(self, slots: int, device: Device, *, with_draft: bool) -> None:
+    def __init__(self, slots: int, streams: Streams, *, with_draft: bool) -> None:
         """slots: including those of the padding page."""
+        device, home = streams.device, streams.forward.name
         self.target = device.buffer(
-            torch.zeros((slots, 2), dtype=torch.int64, device=device.torch_device), "target_kv", home="forward"
+            torch.zeros((slots, 2), dtype=torch.int64, device=device.torch_device), "target_kv", home=home
         )
         self.draft = (
-            device.buffer(torch.zeros(slots, dtype=torch.int64, device=device.torch_device), "draft_kv", home="forward")
+            device.buffer(torch.zeros(slots, dtype=torch.int64, device=device.torch_device), "draft_kv", home=home)
             if with_draft
             else None
         )

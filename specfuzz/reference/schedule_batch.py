@@ -12,9 +12,10 @@ from enum import Enum
 
 import torch
 
-from specfuzz.gpu.device import Buffer, Device
+from specfuzz.gpu.device import Buffer, Stream
 from specfuzz.reference.req import Req, SamplingBatchInfo
 from specfuzz.reference.spec_info import EagleDraftInput, EagleVerifyInput, concat_kernel, gather_rows_kernel
+from specfuzz.reference.streams import Streams
 
 
 class ForwardMode(Enum):
@@ -39,7 +40,7 @@ class ScheduleBatch:
     out_cache_loc: (sum of extend_lens,) slots that this forward writes. spec_info: relay binding.
     """
 
-    device: Device
+    streams: Streams
     spec_algorithm: str
     enable_overlap: bool
     reqs: list[Req] = field(default_factory=list)
@@ -66,10 +67,15 @@ class ScheduleBatch:
         """Whether no request is left; tensors may be stale then."""
         return not self.reqs
 
-    def new_tensor(self, name: str, *, home: str = "schedule", lanes: int | None = None) -> Buffer:
-        """Uninitialised (bs,) or (bs, lanes) int64 on the device, bound on the host by the returned object."""
+    def new_tensor(self, name: str, *, on: Stream | None = None, lanes: int | None = None) -> Buffer:
+        """Uninitialised (bs,) or (bs, lanes) int64 on the device, bound on the host by the returned object.
+
+        on: the stream that allocates it (default: schedule), in whose order its memory may be handed out again.
+        """
         shape = (len(self.reqs),) if lanes is None else (len(self.reqs), lanes)
-        return self.device.buffer(torch.empty(shape, dtype=torch.int64, device=self.device.torch_device), name, home=home)
+        device = self.streams.device
+        home = self.streams.schedule if on is None else on
+        return device.buffer(torch.empty(shape, dtype=torch.int64, device=device.torch_device), name, home=home.name)
 
     def bind_rows(self) -> None:
         """Rebuild req_pool_indices from the requests."""
@@ -83,7 +89,8 @@ class ScheduleBatch:
 
     def to_device(self, values: list[int], name: str) -> Buffer:
         """Host integers as a new int64 tensor on the device."""
-        return self.device.buffer(torch.tensor(values, dtype=torch.int64, device=self.device.torch_device), name)
+        device = self.streams.device
+        return device.buffer(torch.tensor(values, dtype=torch.int64, device=device.torch_device), name)
 
     # ------------------------------------------------------------------ filter and merge, always out of place
     def filter_batch(self, exclude: tuple[Req, ...] = ()) -> list[Req]:
@@ -150,24 +157,24 @@ class ScheduleBatch:
     def _gather(self, source: Buffer | None, keep: list[int], name: str) -> Buffer | None:
         if source is None:
             return None
-        tensor = torch.empty(len(keep), dtype=torch.int64, device=self.device.torch_device)
-        out = self.device.buffer(tensor, name)
-        self.device.stream("schedule").launch(f"filter {name}", gather_rows_kernel, source, keep, out)
+        tensor = torch.empty(len(keep), dtype=torch.int64, device=self.streams.device.torch_device)
+        out = self.streams.device.buffer(tensor, name)
+        self.streams.schedule.launch(f"filter {name}", gather_rows_kernel, source, keep, out)
         return out
 
     def _concat(self, first: Buffer | None, second: Buffer | None, rows: int, name: str) -> Buffer | None:
         if first is None or second is None:
             return None
-        tensor = torch.empty(rows, dtype=torch.int64, device=self.device.torch_device)
-        out = self.device.buffer(tensor, name)
-        self.device.stream("schedule").launch(f"merge {name}", concat_kernel, first, second, out)
+        tensor = torch.empty(rows, dtype=torch.int64, device=self.streams.device.torch_device)
+        out = self.streams.device.buffer(tensor, name)
+        self.streams.schedule.launch(f"merge {name}", concat_kernel, first, second, out)
         return out
 
     # ------------------------------------------------------------------ queue copy
     def copy(self) -> ScheduleBatch:
         """The reduced snapshot that goes into the result queue: a list of its own, the same Req objects."""
         return ScheduleBatch(
-            device=self.device,
+            streams=self.streams,
             spec_algorithm=self.spec_algorithm,
             enable_overlap=self.enable_overlap,
             reqs=self.reqs[:],

@@ -26,6 +26,7 @@ from specfuzz.reference.result_processor import SchedulerBatchResultProcessor, S
 from specfuzz.reference.retraction import Retraction, Retractor
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
+from specfuzz.reference.streams import open_streams
 from specfuzz.reference.worker import ModelRunner, make_weights
 
 
@@ -46,6 +47,7 @@ class Scheduler:
         """config: validated. device: streams and memory."""
         self.config = config
         self.device = device
+        self.streams = open_streams(device, overlap=config.overlap)
         slots = (config.num_pages + 1) * config.page_size
         self.req_to_token_pool = ReqToTokenPool(config.max_reqs, config.row_width, device)
         self.allocator = TokenToKVPoolAllocator(config.num_pages, config.page_size)
@@ -55,13 +57,13 @@ class Scheduler:
         )  # fmt: skip
         self.pools = Pools(config, self.req_to_token_pool, self.allocator, self.tree_cache)
         self.retractor = Retractor(self.pools)
-        self.kv_pool = KVPool(slots, device, with_draft=config.speculative)
-        self.future_map = FutureMap(config.max_reqs + 1, device)
+        self.kv_pool = KVPool(slots, self.streams, with_draft=config.speculative)
+        self.future_map = FutureMap(config.max_reqs + 1, self.streams)
         self.model_runner = ModelRunner(
-            config, device, self.kv_pool, self.req_to_token_pool, make_weights(config, device.torch_device)
+            config, self.streams, self.kv_pool, self.req_to_token_pool, make_weights(config, device.torch_device)
         )
         self.model_worker = ALGORITHMS.get(config.algorithm).make_worker(self.model_runner)
-        self.forward = ForwardRunner(config, device, self.future_map, self.model_worker)
+        self.forward = ForwardRunner(config, self.streams, self.future_map, self.model_worker)
         self.result_processor = SchedulerBatchResultProcessor(
             self.pools, device, speculative=config.speculative, enable_overlap=config.overlap
         )
@@ -228,7 +230,7 @@ class Scheduler:
 
     def _new_batch(self, reqs: list[Req], mode: ForwardMode) -> ScheduleBatch:
         return ScheduleBatch(
-            device=self.device, spec_algorithm=self.config.algorithm, enable_overlap=self.config.overlap, reqs=reqs,
+            streams=self.streams, spec_algorithm=self.config.algorithm, enable_overlap=self.config.overlap, reqs=reqs,
             forward_mode=mode, sampling_info=SamplingBatchInfo(penalizer=Penalizer()),
             spec_info=EagleDraftInput() if self.config.speculative else None,
         )  # fmt: skip

@@ -9,12 +9,13 @@ from typing import Protocol
 import torch
 
 from specfuzz.core.config import EngineConfig
-from specfuzz.gpu.device import Buffer, Device, Event
+from specfuzz.gpu.device import Buffer, Event
 from specfuzz.reference.kv_pool import KVPool
 from specfuzz.reference.model import Weights, extend_kernel, plan_kernel
 from specfuzz.reference.req_to_token_pool import ReqToTokenPool
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.spec_info import GenerationBatchResult
+from specfuzz.reference.streams import Streams
 
 OnPublish = Callable[[ScheduleBatch, Buffer], None]
 
@@ -41,7 +42,7 @@ class ModelRunner:
     """
 
     config: EngineConfig
-    device: Device
+    streams: Streams
     kv_pool: KVPool
     req_to_token_pool: ReqToTokenPool
     weights: Weights
@@ -50,8 +51,8 @@ class ModelRunner:
 
     def plan(self, batch: ScheduleBatch) -> Buffer:
         """Copy the batch's rows out of the shared table; returns kv_indices (bs, width) int64."""
-        forward = self.device.stream("forward")
-        kv_indices = batch.new_tensor("kv_indices", home="forward", lanes=self.weights.width)
+        forward = self.streams.forward
+        kv_indices = batch.new_tensor("kv_indices", on=self.streams.forward, lanes=self.weights.width)
         forward.launch(
             "plan", plan_kernel, self.req_to_token_pool.req_to_token, kv_indices, batch.req_pool_indices_cpu,
             batch.req_pool_indices,
@@ -65,9 +66,9 @@ class ModelRunner:
 
     def target_extend(self, batch: ScheduleBatch, kv_indices: Buffer, extend_lens: list[int]) -> tuple[Buffer, Buffer]:
         """Target forward over the extend window; returns (next_token_ids, hidden_states), each (bs,) int64."""
-        next_token_ids = batch.new_tensor("next_token_ids", home="forward")
-        hidden_states = batch.new_tensor("hidden_states", home="forward")
-        self.device.stream("forward").launch(
+        next_token_ids = batch.new_tensor("next_token_ids", on=self.streams.forward)
+        hidden_states = batch.new_tensor("hidden_states", on=self.streams.forward)
+        self.streams.forward.launch(
             "target_extend", extend_kernel, self.kv_pool.target, kv_indices, self.weights, batch.seq_lens,
             batch.input_ids, batch.out_cache_loc, extend_lens, self.stop_positions(batch), next_token_ids, hidden_states,
         )  # fmt: skip

@@ -30,7 +30,7 @@ def offers(scene: Scene, temper: Temper) -> Offers:
     elif scene.may_launch:
         if waiting:
             # A prefill beyond the rows is refused: a rare sight is enough.
-            scale = 0 if rows >= config.max_reqs else 4 if rows < temper.rows else 1
+            scale = 0 if rows >= config.max_reqs else 8 if rows < temper.rows else 1
             found.append(("prefill", weights["prefill"] * scale or 1))
             if config.mixed_chunk and running:
                 found.append(("mix", weights["mix"] * scale or 1))
@@ -40,7 +40,7 @@ def offers(scene: Scene, temper: Temper) -> Offers:
         # Two in flight: the loop's next host step. One: whether the next launch overlaps is the interesting choice.
         found.append(("settle", weights["settle"] * 2 if in_flight > 1 else weights["settle"] * (2 if not running else 1)))
     if scene.live < config.max_reqs + SPARE_REQUESTS:
-        scale = 32 if not scene.live else 10 if scene.live < temper.rows else 1
+        scale = 64 if not scene.live else 40 if scene.live < temper.rows else 1
         found.append(("submit", weights["submit"] * scale))
     if in_flight and config.overlap:
         if scene.unpublished:
@@ -50,7 +50,7 @@ def offers(scene: Scene, temper: Temper) -> Offers:
         # An armed stop near the decided end makes the next accepted run end inside.
         _add(found, "finish", weights["finish"] if rows else weights["finish"] // 4)
     if scene.abortable:
-        _add(found, "abort", weights["abort"] * 2 if scene.carried else weights["abort"] // 2)
+        _add(found, "abort", weights["abort"] if scene.carried else weights["abort"] // 2)
     if running and scene.may_launch:
         # In flight, the row dies while a launch carries it.
         _add(found, "retract", weights["retract"] * 2 if in_flight else weights["retract"])

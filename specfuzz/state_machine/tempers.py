@@ -11,10 +11,10 @@ BASE_WEIGHTS: dict[str, int] = {
     "mix": 24,
     "prepare": 64,
     "settle": 32,
-    "submit": 4,
-    "publish": 8,
-    "advance": 8,
-    "finish": 6,
+    "submit": 2,
+    "publish": 7,
+    "advance": 7,
+    "finish": 5,
     "abort": 2,
     "retract": 3,
     "evict": 3,
@@ -53,7 +53,7 @@ class Temper:
 
 
 def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE) -> Temper:
-    """The temper that an integer of at least 18 bits stands for; 0 is the plain one.
+    """The temper that an integer of at least 20 bits stands for; 0 is the plain one.
 
     most_rows: rows that the engine has. factors: of a family, by two bits of the draw.
     """
@@ -67,4 +67,4 @@ def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE) -> T
     bits >>= 2
     rows = min((3, 2, 4, 3)[bits & 3], most_rows)
     bits >>= 2
-    return Temper(weights=weights, rows=rows, brief=bits & 3 == 3)
+    return Temper(weights=weights, rows=rows, brief=bits & 7 == 7)

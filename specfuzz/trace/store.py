@@ -1,7 +1,7 @@
 """The corpus on disk: one shrunk trace per bug, in a folder per owner, written atomically.
 
-Layout: `ROOT/regressions/OWNER/ORACLE-PHASE-DIGEST.jsonl`, where DIGEST is short and taken from system, configuration
-and events. Two traces of one identity on one system are the same bug: the shorter one stays.
+Layout: `ROOT/regressions/OWNER/ORACLE-PHASE-DIGEST.jsonl`, where DIGEST is short and taken from identity, system,
+configuration and events. Two traces of one identity on one system are the same bug: the shorter one stays.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class CorpusStore:
 
     def path_of(self, trace: Trace, bug: Identity) -> Path:
         """Where the trace of this bug lies or would lie."""
-        return self.root / FOLDER / bug.owner / f"{bug.oracle}-{bug.phase}-{short_digest(trace)}{SUFFIX}"
+        return self.root / FOLDER / bug.owner / f"{bug.oracle}-{bug.phase}-{short_digest(trace, bug)}{SUFFIX}"
 
     def paths(self, bug: Identity | None = None) -> tuple[Path, ...]:
         """Files of the corpus, sorted; with a bug only those that may be of it. Raises StoreError."""
@@ -121,9 +121,10 @@ def _is_same_bug(entry: Stored, trace: Trace, bug: Identity) -> bool:
     return entry.trace.expected == trace.expected
 
 
-def short_digest(trace: Trace) -> str:
-    """Eight hex digits that tell traces of one bug apart: from system, configuration and events, not from receipts."""
-    text = f"{trace.system}\n{sorted(trace.config.as_dict().items())}\n{format_events(trace.events)}"
+def short_digest(trace: Trace, bug: Identity) -> str:
+    """Eight hex digits that keep file names apart: from everything but the receipts."""
+    # The bug itself is in, because names with hyphens run into each other.
+    text = f"{tuple(bug)}\n{trace.expected}\n{trace.system}\n{sorted(trace.config.as_dict().items())}\n{format_events(trace.events)}"
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 

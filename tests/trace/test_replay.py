@@ -119,7 +119,7 @@ def test_a_system_that_remembers_its_last_run_has_more_digests() -> None:
 
 @pytest.mark.parametrize("bug", ["leak", "late", "long"])
 def test_the_clean_toy_holds_on_every_bugs_trace(bug: str) -> None:
-    text = "submit(a,4,9) prefill(a) settle prepare verify(a=3) retract(a) settle"
+    text = "submit(a,4,9) submit(b,4,9) prefill(a) settle prepare verify(a=3) settle prefill(b) retract(b) settle"
     trace = record(ToySystem(bug, name="bad"), text)
     assert trace.expected is not None
     assert replay_trace(trace, ToySystem(), ORACLES).came_about

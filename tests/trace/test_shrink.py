@@ -25,7 +25,7 @@ NOISE = (
     "submit(req-1,9,12,3) submit(req-2,7,9) prefill(req-1) submit(req-3,8,8) advance(forward,3) settle prepare "
     "verify(req-1=4) prefill(req-2) settle publish finish(req-2@5) settle prepare verify(req-1=2,req-2=3) settle "
     "evict(4) prepare verify(req-2=4) abort(req-3) settle retract(req-1) settle idle prefill(req-1) settle prepare "
-    "verify(req-1=3) retract(req-2) settle retract(req-1) idle"
+    "verify(req-1=3) retract(req-2) settle retract(req-1) submit(req-4,7,9) prefill(req-4) retract(req-4) settle idle"
 )
 BIG = EngineConfig(page_size=4, num_pages=200, max_reqs=8, mixed_chunk=True, chunked_prefill=True)
 
@@ -226,7 +226,8 @@ def test_a_shrunk_trace_keeps_its_header() -> None:
 def test_any_failing_run_shrinks_to_a_fixpoint(events: list[Event], bug: str) -> None:
     run = session_run(ToySystem(bug), ORACLES)
     if run(BIG, tuple(events)).identity is None:
-        events = [*parse_events(NOISE), *events]
+        events = [*parse_events("idle submit(x,7,9,2) prefill(x) settle prepare verify(x=4) settle submit(y,7,9)"),
+                  *parse_events("prefill(y) retract(y) settle"), *events]  # fmt: skip
     once = shrink_events(BIG, events, run)
     twice = shrink_events(once.config, once.events, run)
     assert once.minimal and once.repeatable

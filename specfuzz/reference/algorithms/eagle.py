@@ -69,7 +69,7 @@ class EagleWorkerV2:
     def __init__(self, runner: ModelRunner) -> None:
         """runner: the model's memory and streams."""
         self._runner = runner
-        self._forward = runner.device.stream("forward")
+        self._forward = runner.streams.forward
         self.num_steps = runner.config.spec_steps
 
     @property
@@ -110,7 +110,7 @@ class EagleWorkerV2:
         kv_indices = runner.plan(batch)
         stops = runner.stop_positions(batch)
 
-        verify_tokens = batch.new_tensor("verify_tokens", home="forward", lanes=width)
+        verify_tokens = batch.new_tensor("verify_tokens", on=self._forward, lanes=width)
         flips = [runner.draft_flip_at.get(req.rid, 0) for req in batch.reqs]
         self._forward.launch(
             "draft", draft_kernel, runner.kv_pool.draft, kv_indices, runner.weights, seq_lens, draft_input.bonus_tokens,
@@ -121,9 +121,9 @@ class EagleWorkerV2:
         batch.forward_mode = ForwardMode.TARGET_VERIFY
         batch.input_ids = verify_tokens
         batch.spec_info = EagleVerifyInput(verify_tokens)
-        next_token_ids = batch.new_tensor("next_token_ids", home="forward", lanes=width)
+        next_token_ids = batch.new_tensor("next_token_ids", on=self._forward, lanes=width)
         accept_lens, new_seq_lens, bonus_tokens, target_hidden = (
-            batch.new_tensor(name, home="forward")
+            batch.new_tensor(name, on=self._forward)
             for name in ("accept_lens", "new_seq_lens", "bonus_tokens", "target_hidden")
         )
         self._forward.launch(
@@ -149,7 +149,7 @@ class EagleWorkerV2:
         )
 
     def _draft_state(self, batch: ScheduleBatch) -> tuple[Buffer, Buffer]:
-        return batch.new_tensor("topk_index", home="forward"), batch.new_tensor("hidden_states", home="forward")
+        return batch.new_tensor("topk_index", on=self._forward), batch.new_tensor("hidden_states", on=self._forward)
 
 
 ALGORITHMS.register(

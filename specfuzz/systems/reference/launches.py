@@ -91,7 +91,7 @@ class LaunchWatcher:
     def __init__(self, scheduler: Scheduler) -> None:
         """scheduler: freshly made (and mutated, if it is to be)."""
         self._scheduler = scheduler
-        self._forward = scheduler.device.stream("forward")
+        self._forward = scheduler.streams.forward
         self._current: LaunchRecord | None = None
         self.count = 0
         self.open: list[LaunchRecord] = []

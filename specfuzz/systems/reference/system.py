@@ -167,11 +167,13 @@ class ReferenceSystem:
         assert batch is not None
         steps = self.config.spec_steps if self.config.speculative else 0
         # Accepting `run` tokens means that proposal number `run` is the first wrong one.
-        return self._launch(batch, {rid: run for rid, run in event.accept if 1 <= run <= steps}, default_flip=1)
+        flips = {req.rid: 1 for req in batch.reqs} | {
+            rid: max(run, 1) if run <= steps else 0 for rid, run in event.accept
+        }
+        return self._launch(batch, flips)
 
-    def _launch(self, batch: ScheduleBatch, flips: dict[str, int], default_flip: int = 0) -> dict[str, Any]:
-        asked = {req.rid: default_flip for req in batch.reqs} if default_flip else {}
-        self.scheduler.model_runner.draft_flip_at = asked | flips
+    def _launch(self, batch: ScheduleBatch, flips: dict[str, int]) -> dict[str, Any]:
+        self.scheduler.model_runner.draft_flip_at = flips
         rows, mode = _rids(batch), batch.forward_mode.value
         self.scheduler.launch(batch)
         return {"launch": self.watcher.count, "mode": mode, "rows": rows}

@@ -1,0 +1,120 @@
+"""Rules on KV content: every settled cell is the cell of the true continuation, and so is every token that follows."""
+
+from __future__ import annotations
+
+from specfuzz.core.capability import Capability
+from specfuzz.core.clock import Clock, Owner, Point, Scope
+from specfuzz.core.event import Idle, Settle
+from specfuzz.core.oracle import Step, oracle
+from specfuzz.core.snapshot import LaunchView, ReqView
+from specfuzz.core.verdict import Clash, Finding, Verdict
+from specfuzz.oracles.facts import executed_len, gather, is_live, launched, live_rows, wrong_cell
+
+HOLDS = Verdict.HOLDS
+
+
+@oracle(
+    "target-kv-is-true",
+    formula="executed p < frontier: (v1, v2) of slots[p] == cell of the true token at p after the true prefix",
+    clock=Clock.DEVICE,
+    owner=Owner.KV_POOL,
+    scope=Scope.REQUEST,
+    needs=Capability.CONTENT_VIEW | Capability.DEVICE_VIEW,
+    source="sglang 0.5.23 mem_cache/memory_pool MHATokenToKVPool.set_kv_buffer; sglang #15360",
+    twin="result-settles",
+)
+def target_kv_is_true(step: Step, req: ReqView) -> Finding:
+    """Through its row, a live request sees the KV of its own text on every position that was executed."""
+    device = step.after.device
+    if device is None:
+        return Verdict.UNKNOWN
+    if device is step.before.device and step.before.reqs.get(req.rid) is req:
+        return None
+    if not is_live(req):
+        return None
+    due = executed_len(step, req)
+    if due <= 0:
+        return None
+    text = step.ledger.requests[req.rid].text
+    text.target_cell(due - 1)
+    slots = req.slots[:due]
+    first, second = gather(device.target_v1, slots), gather(device.target_v2, slots)
+    wanted1, wanted2 = tuple(text.cells1[:due]), tuple(text.cells2[:due])
+    if first == wanted1 and second == wanted2:
+        return HOLDS
+    why = "its launch has been executed"
+    if first != wanted1:
+        return wrong_cell("target KV (layer 1)", req.rid, slots, first, wanted1, why)
+    return wrong_cell("target KV (layer 2)", req.rid, slots, second, wanted2, why)
+
+
+@oracle(
+    "decided-tokens-are-the-text",
+    formula="worker exit, live rows: next_tokens == the true continuation up to the new frontier",
+    clock=Clock.DEVICE,
+    owner=Owner.KV_POOL,
+    scope=Scope.BATCH,
+    point=Point.WORKER_EXIT,
+    needs=Capability.LAUNCH_VIEW,
+    source="sglang 0.5.23 speculative/eagle_worker_common run_eagle_verify",
+    twin="launch",
+)
+def decided_tokens_are_the_text(step: Step, launch: LaunchView) -> Finding:
+    """The target reads its prefix through the row table, so one wrong cell below the frontier changes the next token."""
+    leaving = launch.exit
+    if leaving is None:
+        return Verdict.UNKNOWN
+    asked = launched(step, launch.number)
+    finding: Finding = None
+    for row, req in live_rows(step, launch):
+        run, frontier = leaving.next_tokens[row], leaving.new_seq_lens[row]
+        if not 0 < frontier <= step.config.row_width:
+            continue
+        if asked is not None and req.rid in asked.extended and frontier < _seqlen_at_launch(step, req):
+            continue  # a middle chunk's token is thrown away
+        text = step.ledger.requests[req.rid].text
+        text.ensure(frontier + 1)
+        wanted = tuple(text.tokens[frontier + 1 - len(run) : frontier + 1])
+        if run != wanted:
+            return Clash(
+                f"next_tokens[{row}] = {run} == {wanted}",
+                f"forward {launch.number} ({launch.mode}) decided {run} for {req.rid}",
+                f"plain decoding of the same prompt continues with {wanted} up to position {frontier}",
+            )
+        finding = HOLDS
+    return finding
+
+
+def _seqlen_at_launch(step: Step, req: ReqView) -> int:
+    before = step.before.reqs.get(req.rid)
+    return req.seqlen if before is None else before.seqlen
+
+
+@oracle(
+    "output-is-plain-decoding",
+    formula="output_ids == what plain autoregressive decoding of the prompt emits",
+    clock=Clock.HOST,
+    owner=Owner.SAMPLER,
+    scope=Scope.REQUEST,
+    on=(Settle, Idle),
+    source="sglang 0.5.23 managers/scheduler_components/batch_result_processor process_batch_result_decode",
+    twin="result-settles",
+)
+def output_is_plain_decoding(step: Step, req: ReqView) -> Finding:
+    """Speculation is lossless: no interleaving, accept length, retraction or cache hit changes the text."""
+    before = step.before.reqs.get(req.rid)
+    if before is req or (before is not None and before.output_ids == req.output_ids):
+        return None
+    old = 0 if before is None else len(before.output_ids)
+    new = req.output_ids[old:]
+    text = step.ledger.requests[req.rid].text
+    start = req.prompt_len + old
+    text.ensure(start + len(new))
+    wanted = tuple(text.tokens[start : start + len(new)])
+    if new == wanted and new:
+        return HOLDS
+    return Clash(
+        f"output_ids({req.rid})[{old}:] = {new} == {wanted}",
+        f"{req.rid} emitted {new} from output index {old} on",
+        f"plain decoding of its prompt emits {wanted} there",
+    )

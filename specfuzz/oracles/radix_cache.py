@@ -1,0 +1,332 @@
+"""Rules of the prefix tree: what it holds is true, owned by it alone, and no longer than what a request may cache."""
+
+from __future__ import annotations
+
+from specfuzz.core.capability import Capability
+from specfuzz.core.clock import Clock, Owner, Scope
+from specfuzz.core.event import Evict, Idle, Settle
+from specfuzz.core.language import Continuation
+from specfuzz.core.lemmas import owned_len
+from specfuzz.core.oracle import Step, oracle
+from specfuzz.core.snapshot import CachedPath, PoolView, ReqView
+from specfuzz.core.verdict import Clash, Finding, Verdict
+from specfuzz.oracles.facts import gather, shares
+
+HOLDS = Verdict.HOLDS
+TREE = Capability.RADIX | Capability.TREE_VIEW
+
+
+@oracle(
+    "tree-and-rows-are-disjoint",
+    formula="no tree page lies behind the protected prefix of a request",
+    clock=Clock.HOST,
+    owner=Owner.RADIX_CACHE,
+    scope=Scope.POOL,
+    needs=TREE,
+    source="sglang 0.5.23 mem_cache/radix_cache RadixCache.checkpoint",
+    twin="prefix-hit",
+)
+def tree_and_rows_are_disjoint(step: Step, pool: PoolView) -> Finding:
+    """After an insert, the row names the tree's slots and the request's duplicates are free."""
+    found = shares(step, pool)
+    if found.tree is None:
+        return Verdict.UNKNOWN
+    if not found.tree or not found.private:
+        return None
+    if found.clean:
+        return HOLDS
+    for rid, pages in found.private.items():
+        if both := sorted(pages & found.tree):
+            protected = step.after.reqs[rid].cache_protected_len
+            return Clash(
+                f"private({rid}) & tree = {both} == []",
+                f"the row of {rid} holds the pages {both} behind its protected prefix of {protected}",
+                "the tree caches slots of the same pages",
+            )
+    return HOLDS
+
+
+@oracle(
+    "protected-prefix-is-cached",
+    formula="slots[0:cache_protected_len) of every row are slots of the tree",
+    clock=Clock.HOST,
+    owner=Owner.RADIX_CACHE,
+    scope=Scope.POOL,
+    needs=TREE,
+    source="sglang 0.5.23 mem_cache/radix_cache RadixCache.evict; sglang #34870",
+    twin="prefix-hit",
+)
+def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
+    """What a request has left to the tree stays there as long as it reads it, so eviction spares locked paths."""
+    found = shares(step, pool)
+    if found.tree_slots is None:
+        return Verdict.UNKNOWN
+    finding: Finding = None
+    for rid in found.private:
+        req = step.after.reqs[rid]
+        if not req.cache_protected_len:
+            continue
+        gone = set(req.slots[: req.cache_protected_len]) - found.tree_slots
+        if gone:
+            return Clash(
+                f"slots({rid})[0:{req.cache_protected_len}) in the tree, except {sorted(gone)}",
+                f"{rid} counts [0, {req.cache_protected_len}) of its row as the tree's",
+                f"the tree holds no slot of {sorted(gone)}",
+            )
+        finding = HOLDS
+    return finding
+
+
+@oracle(
+    "protected-size-is-the-locked-paths",
+    formula="protected == distinct slots on the protected prefixes of the requests that hold a row",
+    clock=Clock.HOST,
+    owner=Owner.RADIX_CACHE,
+    scope=Scope.POOL,
+    needs=TREE,
+    source="sglang 0.5.23 mem_cache/radix_cache RadixCache.inc_lock_ref, dec_lock_ref",
+    twin="prefix-hit",
+)
+def protected_size_is_the_locked_paths(step: Step, pool: PoolView) -> Finding:
+    """Locks and unlocks balance: a lost lock allows eviction under a reader, a leaked one forbids it for ever."""
+    locked: set[int] = set()
+    for req in step.after.reqs.values():
+        if req.req_pool_idx is not None and req.cache_protected_len:
+            locked.update(req.slots[: req.cache_protected_len])
+    if len(locked) == pool.protected:
+        return HOLDS
+    return Clash(
+        f"protected {pool.protected} == {len(locked)}",
+        f"the tree counts {pool.protected} locked tokens",
+        f"the rows of the requests rest on {len(locked)} tree slots",
+    )
+
+
+@oracle(
+    "protected-len-is-whole-pages",
+    formula="cache_protected_len % page_size == 0",
+    clock=Clock.HOST,
+    owner=Owner.RADIX_CACHE,
+    scope=Scope.REQUEST,
+    needs=Capability.RADIX | Capability.PAGED,
+    source="sglang 0.5.23 mem_cache/radix_cache RadixCache.checkpoint; sglang #34870",
+    twin="prefix-hit",
+)
+def protected_len_is_whole_pages(step: Step, req: ReqView) -> Finding:
+    """The tree owns pages, never parts of them."""
+    if step.before.reqs.get(req.rid) is req or req.req_pool_idx is None:
+        return None
+    rest = req.cache_protected_len % step.config.page_size
+    if not rest:
+        return HOLDS
+    return Clash(
+        f"{req.cache_protected_len} % {step.config.page_size} = {rest} == 0",
+        f"the tree owns [0, {req.cache_protected_len}) of the row of {req.rid}",
+        f"a page has {step.config.page_size} tokens",
+    )
+
+
+@oracle(
+    "cached-within-owned",
+    formula="each path is a prefix of a request's text, not longer than min(committed, prompt + finished_len) of it",
+    clock=Clock.HOST,
+    owner=Owner.RADIX_CACHE,
+    scope=Scope.POOL,
+    needs=TREE,
+    source="sglang 0.5.23 managers/schedule_batch Req.owned_kv_len; sglang #22897, #24590",
+    twin="finish-inside-a-run",
+)
+def cached_within_owned(step: Step, pool: PoolView) -> Finding:
+    """Nothing is cached that no request may vouch for: no token past a stop, none without a committed KV."""
+    if pool.cached is None:
+        return Verdict.UNKNOWN
+    ends = _extend_ends(step)
+    if pool.cached is step.before.pool.cached or not pool.cached:
+        return None
+    vouched: set[CachedPath] = step.memo.setdefault("vouched", set())
+    for path in pool.cached:
+        if path in vouched:
+            continue
+        if not any(_vouches(step, req, path, ends) for req in step.after.reqs.values()):
+            return Clash(
+                f"{len(path.slots)} slots of {path.tokens} are within somebody's owned length",
+                f"the tree caches a path of {len(path.slots)} slots for the tokens {path.tokens}",
+                "every request with this text owns less: "
+                + (", ".join(f"{rid} {_owned(req, ends)}" for rid, req in step.after.reqs.items() if req.output_ids) or "none"),
+            )
+        vouched.add(path)
+    return HOLDS
+
+
+def _extend_ends(step: Step) -> dict[str, int]:
+    """The longest settled extend of each request: what a request that is not finished may have cached."""
+    ends: dict[str, int] = step.memo.setdefault("extend-ends", {})
+    for rid, req in step.after.reqs.items():
+        if req.req_pool_idx is not None and req.cache_protected_len > ends.get(rid, 0):
+            ends[rid] = req.cache_protected_len
+    for known in step.ledger.settled:
+        for rid in known.extended:
+            before = step.before.reqs.get(rid)
+            if before is not None and before.kv_committed_len > ends.get(rid, 0):
+                ends[rid] = min(before.kv_committed_len, before.seqlen)
+    return ends
+
+
+def _owned(req: ReqView, ends: dict[str, int]) -> int:
+    most = ends.get(req.rid, 0)
+    if req.finished_reason is not None:
+        return max(most, owned_len(req.kv_committed_len, req.prompt_len, req.finished_len))
+    return most
+
+
+def _vouches(step: Step, req: ReqView, path: CachedPath, ends: dict[str, int]) -> bool:
+    length, text = len(path.slots), step.ledger.requests[req.rid].text
+    if length > _owned(req, ends) or len(path.tokens) > req.seqlen:
+        return False
+    text.ensure(len(path.tokens))
+    return list(path.tokens) == text.tokens[: len(path.tokens)]
+
+
+class _Expected:
+    """One cached path with the cells that its tokens ask for; draft is None where no following token is known."""
+
+    __slots__ = ("draft", "first", "path", "second", "slots")
+
+    def __init__(self, path: CachedPath, memo: dict[tuple[int, ...], Continuation], *, pending: bool) -> None:
+        text = memo.get(path.tokens)
+        if text is None:
+            text = memo[path.tokens] = Continuation(path.tokens)
+            text.target_cell(len(path.tokens) - 1)
+        due = len(path.slots) - (1 if pending else 0)
+        self.path = path
+        self.slots = path.slots[:due]
+        self.first = tuple(text.cells1[:due])
+        self.second = tuple(text.cells2[:due])
+        self.draft = tuple(text.cells1[1 : due + 1])[: len(path.tokens) - 1]
+
+
+def _expected(step: Step, pool: PoolView, *, pending: bool) -> list[_Expected]:
+    assert pool.cached is not None
+    known: tuple[tuple[CachedPath, ...], bool, list[_Expected]] | None = step.memo.get("expected-paths")
+    if known is not None and known[0] is pool.cached and known[1] is pending:
+        return known[2]
+    texts: dict[tuple[int, ...], Continuation] = step.memo.setdefault("path-texts", {})
+    if len(texts) > 256:
+        texts.clear()
+    found = [_Expected(path, texts, pending=pending) for path in pool.cached if path.slots]
+    step.memo["expected-paths"] = (pool.cached, pending, found)
+    return found
+
+
+def _last_may_be_pending(step: Step) -> bool:
+    """Plain decoding under overlap caches one position whose KV its last, dead launch still has to write."""
+    device = step.after.device
+    if step.config.speculative or not step.config.overlap or device is None:
+        return False
+    return bool(device.pending or step.ledger.prepared or step.ledger.in_flight or step.after.queue)
+
+
+@oracle(
+    "cached-kv-is-true",
+    formula="every cached slot: (v1, v2) == cell of its key token after its key prefix",
+    clock=Clock.DEVICE,
+    owner=Owner.RADIX_CACHE,
+    scope=Scope.RUN,
+    needs=TREE | Capability.CONTENT_VIEW | Capability.DEVICE_VIEW,
+    on=(Settle, Idle, Evict),
+    source="sglang 0.5.23 mem_cache/radix_cache RadixCache.insert; vLLM #41838, #54288",
+    twin="tree-holds-output",
+)
+def cached_kv_is_true(step: Step) -> Finding:
+    """A slot that others may hit holds what its key promises, and nobody writes it any more."""
+    pool, device = step.after.pool, step.after.device
+    if pool.cached is None or device is None:
+        return Verdict.UNKNOWN
+    if not pool.cached or (device is step.before.device and pool.cached is step.before.pool.cached):
+        return None
+    finding: Finding = None
+    for wanted in _expected(step, pool, pending=_last_may_be_pending(step)):
+        if not wanted.slots:
+            continue
+        first, second = gather(device.target_v1, wanted.slots), gather(device.target_v2, wanted.slots)
+        if first != wanted.first or second != wanted.second:
+            layer = ("v1", first, wanted.first) if first != wanted.first else ("v2", second, wanted.second)
+            return _wrong_path(wanted, *layer)
+        finding = HOLDS
+    return finding
+
+
+@oracle(
+    "cached-draft-kv-is-true",
+    formula="every cached slot: draft cell == v1(following key token)",
+    clock=Clock.DEVICE,
+    owner=Owner.RADIX_CACHE,
+    scope=Scope.RUN,
+    needs=TREE | Capability.CONTENT_VIEW | Capability.DEVICE_VIEW | Capability.DRAFT_KV,
+    on=(Settle, Idle, Evict),
+    source="sglang 0.5.23 mem_cache/radix_cache RadixKey is_bigram; sglang #10846, #16964",
+    twin="tree-holds-output",
+)
+def cached_draft_kv_is_true(step: Step) -> Finding:
+    """A draft cell depends on the token after its own, so a hit needs keys that name both."""
+    pool, device = step.after.pool, step.after.device
+    if pool.cached is None or device is None or device.draft_v1 is None:
+        return Verdict.UNKNOWN
+    if not pool.cached or (device is step.before.device and pool.cached is step.before.pool.cached):
+        return None
+    if Capability.CHUNKED_PREFILL in step.capabilities:
+        return None  # where a chunk ended, the draft had not seen the next token
+    finding: Finding = None
+    for wanted in _expected(step, pool, pending=_last_may_be_pending(step)):
+        slots = wanted.slots[: len(wanted.draft)]
+        if not slots:
+            continue
+        found = gather(device.draft_v1, slots)
+        if found != wanted.draft:
+            return _wrong_path(wanted, "draft", found, wanted.draft)
+        finding = HOLDS
+    return finding
+
+
+def _wrong_path(path: _Expected, which: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> Clash:
+    if not found:
+        return Clash(f"slots {path.slots} exist", f"the tree caches the slots {path.slots}", "the KV pool has no such slot")
+    place = next(p for p, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other)
+    token = path.path.tokens[place]
+    return Clash(
+        f"{which} of slot {path.slots[place]} = {found[place]} == {wanted[place]}",
+        f"the tree caches slot {path.slots[place]} for token {token} at position {place}",
+        f"the slot holds {found[place]} where that token after its prefix gives {wanted[place]}",
+    )
+
+
+@oracle(
+    "evicted-pages-become-free",
+    formula="evict: slots that left the tree == receipt.evicted == growth of the free list in tokens",
+    clock=Clock.HOST,
+    owner=Owner.RADIX_CACHE,
+    scope=Scope.RUN,
+    needs=TREE,
+    on=(Evict,),
+    source="sglang 0.5.23 mem_cache/radix_cache RadixCache.evict; sglang #25805",
+    twin="eviction",
+)
+def evicted_pages_become_free(step: Step) -> Finding:
+    """What leaves the tree is free at once, and nothing else is."""
+    before, after = step.before.pool, step.after.pool
+    if before.cached is None or after.cached is None:
+        return Verdict.UNKNOWN
+    if not isinstance(step.event, Evict) or (not before.cached and not step.receipt.evicted):
+        return None
+    old = {slot for path in before.cached for slot in path.slots}
+    new = {slot for path in after.cached for slot in path.slots}
+    gone = len(old) - len(new)
+    freed = (len(after.free_pages) - len(before.free_pages)) * after.page_size
+    least = min(step.event.n, before.evictable)
+    if new <= old and gone == freed == step.receipt.evicted and gone >= least:
+        return HOLDS
+    return Clash(
+        f"{len(old)} - {len(new)} == {freed} == {step.receipt.evicted} >= {least}",
+        f"eviction of {step.event.n} tokens took {gone} slots from the tree and reported {step.receipt.evicted}",
+        f"the free list grew by {freed} tokens and {before.evictable} were evictable",
+    )

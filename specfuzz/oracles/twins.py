@@ -1,0 +1,226 @@
+"""Reachable goals: what a run should have met at least once, so that an oracle that held had something to judge."""
+
+from __future__ import annotations
+
+from specfuzz.core.capability import Capability
+from specfuzz.core.event import Abort, Idle, Prepare, Settle, Verify
+from specfuzz.core.oracle import Step, reachable
+from specfuzz.oracles.facts import is_dead, is_live
+
+LAUNCHES = Capability.LAUNCH_VIEW
+
+
+@reachable("launch")
+def launch(step: Step) -> bool:
+    """A forward is launched."""
+    return step.receipt.launch is not None
+
+
+@reachable("prepare")
+def prepare(step: Step) -> bool:
+    """A decode batch with at least one row is prepared."""
+    return isinstance(step.event, Prepare) and bool(step.receipt.rows)
+
+
+@reachable("prepare-behind-the-device", needs=Capability.OVERLAP)
+def prepare_behind_the_device(step: Step) -> bool:
+    """A decode is prepared while a result that carries one of its rows is unsettled."""
+    if not isinstance(step.event, Prepare) or not step.receipt.rows or not step.ledger.in_flight:
+        return False
+    carried = step.ledger.in_flight[-1].rids
+    return any(rid in carried for rid in step.receipt.rows)
+
+
+@reachable("two-rows-in-a-batch")
+def two_rows_in_a_batch(step: Step) -> bool:
+    """A decode with at least two rows is launched."""
+    return isinstance(step.event, Verify) and len(step.receipt.rows) > 1
+
+
+@reachable("device-leads-host", needs=LAUNCHES | Capability.OVERLAP | Capability.SPECULATIVE)
+def device_leads_host(step: Step) -> bool:
+    """A verify starts at a length that the host has not settled yet."""
+    for view in step.after.launches:
+        if view.entry_now and view.mode == "DECODE" and view.entry is not None and view.unsettled_before:
+            if any(there > here for there, here in zip(view.entry.seq_lens, view.committed, strict=True)):
+                return True
+    return False
+
+
+@reachable("published-before-settled", needs=LAUNCHES | Capability.OVERLAP | Capability.LAZY_DEVICE)
+def published_before_settled(step: Step) -> bool:
+    """A forward's frontier is known while its result waits."""
+    return any(view.published and not view.settled for view in step.after.launches)
+
+
+@reachable("result-settles")
+def result_settles(step: Step) -> bool:
+    """A result is processed."""
+    return bool(step.ledger.settled)
+
+
+@reachable("verify-settles")
+def verify_settles(step: Step) -> bool:
+    """The result of a decode is processed."""
+    return any(known.mode == "DECODE" for known in step.ledger.settled)
+
+
+@reachable("dead-row-settles", needs=Capability.OVERLAP)
+def dead_row_settles(step: Step) -> bool:
+    """A result is processed that carries a request which finished or was retracted before."""
+    return any(is_dead(step.before.reqs[rid]) for known in step.ledger.settled for rid in known.rids)
+
+
+@reachable("run-of-several-tokens", needs=Capability.SPECULATIVE)
+def run_of_several_tokens(step: Step) -> bool:
+    """A settled verify emits more than one token."""
+    return any(len(tokens) > 1 for _rid, tokens in step.receipt.emitted)
+
+
+@reachable("finish")
+def finish(step: Step) -> bool:
+    """A request finishes."""
+    return bool(step.receipt.finished)
+
+
+@reachable("finish-by-length")
+def finish_by_length(step: Step) -> bool:
+    """A request finishes at its cap."""
+    return any(reason == "length" for _rid, reason, _length in step.receipt.finished)
+
+
+def _stops(step: Step) -> list[tuple[int, int, int, int]]:
+    """(stop length, outputs before, outputs after, cap) of every request that this event finishes by its stop token."""
+    found = []
+    if step.receipt.finished and isinstance(step.event, Settle):
+        for rid, reason, length in step.receipt.finished:
+            if reason == "stop" and length is not None:
+                old, req = step.before.reqs[rid], step.after.reqs[rid]
+                found.append((length, len(old.output_ids), len(req.output_ids), req.max_new))
+    return found
+
+
+@reachable("finish-inside-a-run", needs=Capability.SPECULATIVE)
+def finish_inside_a_run(step: Step) -> bool:
+    """A stop token is followed by further accepted tokens of its run."""
+    return any(length < after for length, _before, after, _cap in _stops(step))
+
+
+@reachable("finish-at-first-token-of-a-run", needs=Capability.SPECULATIVE)
+def finish_at_first_token_of_a_run(step: Step) -> bool:
+    """The first token of a longer run is the stop token."""
+    return any(length == before + 1 < after for length, before, after, _cap in _stops(step))
+
+
+@reachable("finish-at-last-token-of-a-run", needs=Capability.SPECULATIVE)
+def finish_at_last_token_of_a_run(step: Step) -> bool:
+    """The last token of a longer run is the stop token."""
+    return any(length == after > before + 1 for length, before, after, _cap in _stops(step))
+
+
+@reachable("stop-and-length-in-one-run", needs=Capability.SPECULATIVE)
+def stop_and_length_in_one_run(step: Step) -> bool:
+    """One run holds the stop token and reaches the cap."""
+    return any(length < cap <= after for length, _before, after, cap in _stops(step))
+
+
+@reachable("retraction")
+def retraction(step: Step) -> bool:
+    """A request is retracted."""
+    return bool(step.receipt.retracted)
+
+
+@reachable("retraction-under-pressure")
+def retraction_under_pressure(step: Step) -> bool:
+    """Prepare retracts a request because memory is short."""
+    return bool(step.receipt.retracted) and isinstance(step.event, Prepare)
+
+
+@reachable("retraction-with-a-result-in-flight", needs=Capability.OVERLAP)
+def retraction_with_a_result_in_flight(step: Step) -> bool:
+    """A request is retracted while a forward carries it."""
+    return any(rid in known.rids for known in step.ledger.in_flight for rid in step.receipt.retracted)
+
+
+@reachable("resume-after-retraction")
+def resume_after_retraction(step: Step) -> bool:
+    """A retracted request is admitted again."""
+    return any(step.before.reqs[rid].retraction_count for rid, _prefix, _extend in step.receipt.admitted)
+
+
+@reachable("abort-in-flight", needs=Capability.OVERLAP)
+def abort_in_flight(step: Step) -> bool:
+    """A request is aborted while a forward carries it."""
+    if not isinstance(step.event, Abort):
+        return False
+    rid = step.event.rid
+    return is_live(step.before.reqs[rid]) and any(rid in known.rids for known in step.ledger.in_flight)
+
+
+@reachable("abort-while-waiting")
+def abort_while_waiting(step: Step) -> bool:
+    """A waiting request is aborted."""
+    return isinstance(step.event, Abort) and step.before.reqs[step.event.rid].req_pool_idx is None
+
+
+@reachable("prefix-hit", needs=Capability.RADIX)
+def prefix_hit(step: Step) -> bool:
+    """A request is admitted with a prefix from the tree."""
+    return any(prefix for _rid, prefix, _extend in step.receipt.admitted)
+
+
+@reachable("tree-holds-output", needs=Capability.RADIX | Capability.TREE_VIEW)
+def tree_holds_output(step: Step) -> bool:
+    """A finished request leaves a path in the tree."""
+    return bool(step.receipt.finished) and bool(step.after.pool.cached)
+
+
+@reachable("eviction", needs=Capability.RADIX)
+def eviction(step: Step) -> bool:
+    """The tree gives up tokens."""
+    return step.receipt.evicted > 0
+
+
+@reachable("page-boundary-crossed", needs=Capability.PAGED)
+def page_boundary_crossed(step: Step) -> bool:
+    """A settled run ends in another page than it began in."""
+    size = step.config.page_size
+    for rid, tokens in step.receipt.emitted:
+        end = step.after.reqs[rid].seqlen - 1
+        if end // size != (end - len(tokens)) // size:
+            return True
+    return False
+
+
+@reachable("batch-shrinks")
+def batch_shrinks(step: Step) -> bool:
+    """A row leaves the running batch before the next decode is prepared."""
+    return isinstance(step.event, Prepare) and any(rid not in step.receipt.rows for rid in step.before.running)
+
+
+@reachable("row-reused")
+def row_reused(step: Step) -> bool:
+    """A request is given a row that another one held before."""
+    last: dict[int, str] = step.memo.setdefault("row-holders", {})
+    reused = False
+    for rid, _prefix, _extend in step.receipt.admitted:
+        row = step.after.reqs[rid].req_pool_idx
+        if row is not None:
+            reused = reused or last.get(row, rid) != rid
+            last[row] = rid
+    return reused
+
+
+@reachable("work-pending", needs=Capability.LAZY_DEVICE | Capability.DEVICE_VIEW)
+def work_pending(step: Step) -> bool:
+    """A host event ends while the device still has work."""
+    device = step.after.device
+    return device is not None and device.pending > 0
+
+
+@reachable("idle-and-empty")
+def idle_and_empty(step: Step) -> bool:
+    """The idle checks run when every request has left."""
+    if not isinstance(step.event, Idle) or not step.after.reqs:
+        return False
+    return all(req.req_pool_idx is None for req in step.after.reqs.values())
