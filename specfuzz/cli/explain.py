@@ -56,9 +56,10 @@ def command(flags: Flags, target: str) -> Outcome:
     entries = [violation_entry(v, wanted.trace, path=wanted.path) for v in recording.violations]
     if recording.fault is not None:
         entries.append(fault_entry(recording.fault, wanted.trace, path=wanted.path))
+    more = {"system": wanted.system, "events": len(recording.applied), "clocks": clocks_object(table)}
     return Outcome(
         verdict="violated" if entries else "holds", status=FOUND if entries else FINE, seed=flags.seed,
-        violations=entries, more={"system": wanted.system, "events": len(recording.applied), "clocks": clocks_object(table)}, lines=lines,
+        violations=entries, more=more, lines=lines,
     )  # fmt: skip
 
 

@@ -24,8 +24,8 @@ class Flags:
 
     seed: fixes everything. max_examples, max_time (seconds): bounds. jobs: worker processes. system: NAME or
     NAME:ARGUMENT. algorithm: name or "all". overlap: "on", "off" or "both". page_size, topk, config: fields of the
-    engine configuration. oracles: names, comma-separated or repeated. engine_path: checkout of the engine. device: "cpu"
-    or "cuda". baseline: file of known findings. step_timeout: seconds that one event of an engine may take.
+    engine configuration. oracles: names, comma-separated or repeated. engine_path: checkout of the engine. device:
+    "cpu" or "cuda". baseline: file of known findings. step_timeout: seconds that one event of an engine may take.
     """
 
     seed: int | None = None

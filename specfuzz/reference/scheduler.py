@@ -113,7 +113,7 @@ class Scheduler:
         self.running_batch.filter_batch()
 
     def refusal(self, req: Req) -> str | None:
-        """Why the request can't be admitted now, or None; adopts its prefix match.
+        """Why the request can't be admitted now, or None; looks up its prefix.
 
         One page beyond the extend must be free or evictable, strictly: the admission estimate of upstream without its
         share for future output.
@@ -122,18 +122,22 @@ class Scheduler:
             return "no free row"
         tree = self.tree_cache
         req.prefix_len, node = tree.match_prefix(req.fill_ids[:-1])
-        req.kv.cache_protected_len = req.prefix_len
         tree.lock(req, node)  # what it would match can't be evicted for it
         room = self.allocator.available_size() + tree.evictable_size
         tree.unlock(req)
         req.last_node = node
         return None if room > req.seqlen - req.prefix_len + self.config.page_size else "no room in the KV pool"
 
+    def match_kv_cache(self, req: Req) -> None:
+        """Adopt the matched path: lock it and count it as the tree's part of the row."""
+        assert req.last_node is not None
+        self.tree_cache.lock(req, req.last_node)
+        req.kv.cache_protected_len = req.prefix_len
+
     def admit(self, req: Req) -> ScheduleBatch:
         """An EXTEND batch of one request that `refusal` has let pass."""
         self.waiting_queue.remove(req)
-        assert req.last_node is not None
-        self.tree_cache.lock(req, req.last_node)
+        self.match_kv_cache(req)
         req.extend_end = req.seqlen
         out_cache_loc = self.pools.alloc_for_extend(req, req.extend_end)
         req.extend_batch_idx += 1

@@ -34,7 +34,9 @@ few_rids = st.sampled_from("abcd")
 words = st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True)
 
 
-def events(rids: st.SearchStrategy[str] = any_rids, sizes: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Event]:
+def events(
+    rids: st.SearchStrategy[str] = any_rids, sizes: st.SearchStrategy[int] = numbers
+) -> st.SearchStrategy[Event]:
     return st.one_of(
         st.builds(Submit, rids, sizes, sizes, sizes),
         st.builds(Prefill, rids, sizes),
@@ -98,9 +100,9 @@ def traces() -> st.SearchStrategy[Trace]:
     return st.builds(
         Trace,
         config=configs(),
-        steps=st.lists(
-            st.builds(TraceStep, event=events(), receipt=st.just(NOTHING) | receipts()), max_size=8
-        ).map(tuple),
+        steps=st.lists(st.builds(TraceStep, event=events(), receipt=st.just(NOTHING) | receipts()), max_size=8).map(
+            tuple
+        ),
         system=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
         version=st.sampled_from(["", "0.1.0", "0.5.23"]),
         expected=st.none() | st.builds(Identity, words, words, words),

@@ -42,8 +42,7 @@ class LaunchRecord:
         self.sampling_copied: bool | None = None
         self.mode_after: str | None = None
         self.publishes = 0
-        self.publish_event: Event | None = None  # behind our own probe, for the `publish` event
-        self.publish_ready: Event | None = None  # the engine's
+        self.published: Event | None = None
         self.settled = False
         self.entry: WorkerEntry | None = None
         self.exit: WorkerExit | None = None
@@ -56,7 +55,7 @@ class LaunchRecord:
     def view(self) -> LaunchView:
         """The record as plain data; the same object while nothing changed."""
         entered, exited = self.entry is not None, self.exit is not None
-        published = self.publish_ready is not None and self.publish_ready.query()
+        published = self.published is not None and self.published.query()
         held_changed = tuple(name for name, (buffer, values) in self.held.items() if _changed(buffer, values))
         last = self._last
         if (
@@ -106,7 +105,7 @@ class LaunchWatcher:
     def oldest_unpublished(self) -> LaunchRecord | None:
         """The oldest unsettled launch whose publish the device has not reached."""
         for record in self.open:
-            if record.publish_event is not None and not record.publish_event.query():
+            if record.published is not None and not record.published.query():
                 return record
         return None
 
@@ -172,22 +171,24 @@ class LaunchWatcher:
         )
 
     def _watch_publish(self, batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
+        fence = self._scheduler.future_map.publish_ready
         self._publish(batch, new_seq_lens)
-        self._after_publish(batch)
+        self._after_publish(fence)
 
     def _watch_publish_plain(self, batch: ScheduleBatch) -> None:
+        fence = self._scheduler.future_map.publish_ready
         self._publish_plain(batch)
-        self._after_publish(batch)
+        self._after_publish(fence)
 
-    def _after_publish(self, batch: ScheduleBatch) -> None:
-        record = self._current
+    def _after_publish(self, fence_before: Event | None) -> None:
+        record, relay = self._current, self._scheduler.future_map
         assert record is not None
         record.publishes += 1
-        record.publish_ready = self._scheduler.future_map.publish_ready
-        self._forward.launch(
-            "publish_probe", _publish_kernel, record, self._scheduler.future_map.new_seq_lens_buf, list(record.rows)
-        )
-        record.publish_event = self._forward.record("published")
+        self._forward.launch("publish_probe", _publish_kernel, record, relay.new_seq_lens_buf, list(record.rows))
+        record.published = self._forward.record("published")
+        if relay.publish_ready is not fence_before:
+            # The next resolve consumes the rows; the fence moves behind our probe, so that it can't outrun it.
+            relay.publish_ready = record.published
 
 
 def _hold(record: LaunchRecord, seq_lens: torch.Tensor, rows: torch.Tensor) -> tuple[list[int], list[int]]:

@@ -180,8 +180,8 @@ class ReferenceSystem:
 
     def _publish(self, event: Publish) -> dict[str, Any]:
         record = self.watcher.oldest_unpublished()
-        if record is not None and record.publish_event is not None:
-            self.device.run_until(record.publish_event)
+        if record is not None and record.published is not None:
+            self.device.run_until(record.published)
         return {}
 
     def _advance(self, event: Advance) -> dict[str, Any]:

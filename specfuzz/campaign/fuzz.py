@@ -1,0 +1,225 @@
+"""`fuzz`: walk a cover of configurations, divide the budget, report what held, what was exercised and what broke."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from specfuzz.campaign.running import Counts, identity_of, run_examples, run_seed, shorter
+from specfuzz.core.config import EngineConfig
+from specfuzz.core.judge import Tally
+from specfuzz.core.oracle import Oracle, Reachable
+from specfuzz.core.port import Comparing, System
+from specfuzz.core.trace import Trace
+from specfuzz.core.verdict import Identity, Violation
+from specfuzz.errors import ConfigError, EngineFault
+from specfuzz.session import Session
+from specfuzz.state_machine import PROFILES, Profile
+
+#: Examples per configuration and round. Small enough that a time limit hits every configuration alike, large enough that
+#: the plainest example, with which each run of Hypothesis starts, is a small part.
+ROUND_EXAMPLES = 25
+
+#: Shrinks a found trace on the system that it was found on.
+Shrink = Callable[[Trace, System, Sequence[Oracle]], Trace]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuzzPlan:
+    """What to fuzz and for how long.
+
+    configs: walked in turn; those that the system can't run are left out. seed: fixes every example. max_examples: over
+    all configurations, None = no bound; max_time: seconds, None = no bound; one of the two must be given. With a time
+    limit the same seed repeats the same prefix. stop_at_first: end at the first finding instead of leaving its
+    configuration. shrink: called for every distinct finding after the fuzzing. progress: gets one line per run.
+    """
+
+    system: System
+    configs: Sequence[EngineConfig]
+    oracles: Sequence[Oracle]
+    goals: Sequence[Reachable] = ()
+    seed: int = 0
+    max_examples: int | None = 300
+    max_time: float | None = None
+    profile: Profile = PROFILES["dev"]
+    stop_at_first: bool = False
+    shrink: Shrink | None = None
+    progress: Callable[[str], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One distinct identity. found: the trace as the machine generated it; shrunk: None without a shrinker.
+
+    violations: of the last event, empty for a fault of the engine, which is then in `fault`. examples, events: generated
+    up to and including the finding. times: how many configurations ran into it.
+    """
+
+    identity: Identity
+    violations: tuple[Violation, ...]
+    fault: str | None
+    found: Trace
+    shrunk: Trace | None
+    examples: int
+    events: int
+    times: int = 1
+
+    @property
+    def trace(self) -> Trace:
+        """The smallest trace that there is."""
+        return self.shrunk if self.shrunk is not None else self.found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuzzReport:
+    """What a campaign came to; keys of `fuzz --json` in the same words.
+
+    oracles: counts by verdict. reached: goals. not_exercised: oracles that never said holds or violated. lazy_share:
+    share of examples with device work pending at a host event. compared: cells by field, of a comparing system.
+    seconds: of the fuzzing, without shrinking. refused: configurations that the system can't run, with its reason.
+    """
+
+    system: str
+    version: str
+    algorithms: tuple[str, ...]
+    configs: tuple[EngineConfig, ...]
+    examples: int
+    events: int
+    skipped: int
+    seconds: float
+    oracles: Mapping[str, Mapping[str, int]]
+    reached: Mapping[str, int]
+    not_exercised: tuple[str, ...]
+    lazy_share: float
+    findings: tuple[Finding, ...]
+    compared: Mapping[str, int]
+    refused: tuple[tuple[EngineConfig, str], ...] = ()
+
+    @property
+    def events_per_second(self) -> float:
+        """Applied events by wall clock of the fuzzing."""
+        return self.events / self.seconds if self.seconds else 0.0
+
+
+class _Campaign:
+    """State of one walk."""
+
+    def __init__(self, plan: FuzzPlan) -> None:
+        self.plan = plan
+        self.tally = Tally()
+        self.counts = Counts()
+        self.findings: dict[Identity, Finding] = {}
+        self.refused: list[tuple[EngineConfig, str]] = []
+        self.started = perf_counter()
+
+    def in_time(self) -> bool:
+        limit = self.plan.max_time
+        return limit is None or perf_counter() - self.started < limit
+
+    def walk(self) -> None:
+        left = _budgets(self.plan, self._runnable())
+        number = 0
+        while left:
+            for config in list(left):
+                if not self.in_time():
+                    return
+                examples = min(ROUND_EXAMPLES, left[config])
+                found = self._run(config, examples, number)
+                left[config] -= examples
+                if found is not None:
+                    self._record(found, config)
+                    if self.plan.stop_at_first:
+                        return
+                if found is not None or left[config] <= 0:
+                    del left[config]
+            number += 1
+
+    def _runnable(self) -> list[EngineConfig]:
+        runnable = []
+        for config in self.plan.configs:
+            try:
+                self.plan.system.capabilities(config)
+            except ConfigError as error:
+                self.refused.append((config, str(error)))
+            else:
+                runnable.append(config)
+        if not runnable and self.refused:
+            raise ConfigError(self.refused[0][1])
+        return runnable
+
+    def _run(self, config: EngineConfig, examples: int, number: int) -> Session | EngineFault | None:
+        plan = self.plan
+        found = run_examples(
+            plan.system, config, plan.oracles, goals=plan.goals, tally=self.tally, counts=self.counts,
+            seed=run_seed(plan.seed, config, number), profile=shorter(plan.profile, examples), keep_going=self.in_time,
+        )  # fmt: skip
+        if plan.progress is not None:
+            outcome = "holds" if found is None else str(identity_of(found))
+            plan.progress(f"{config.label()}: {self.counts.examples} examples, {self.counts.events} events: {outcome}")
+        return found
+
+    def _record(self, found: Session | EngineFault, config: EngineConfig) -> None:
+        identity = identity_of(found)
+        known = self.findings.get(identity)
+        if known is not None:
+            self.findings[identity] = replace(known, times=known.times + 1)
+            return
+        system, seed = self.plan.system, self.plan.seed
+        if isinstance(found, Session):
+            trace, violations, fault = found.trace(expected=identity, seed=seed), tuple(found.violations), found.fault
+        else:
+            trace = Trace(
+                config=config, steps=(), system=system.name, version=system.version, expected=identity, seed=seed
+            )
+            violations, fault = (), found
+        self.findings[identity] = Finding(
+            identity=identity, violations=violations, fault=None if fault is None else str(fault), found=trace,
+            shrunk=None, examples=self.counts.examples, events=self.counts.events,
+        )  # fmt: skip
+
+    def report(self) -> FuzzReport:
+        seconds = perf_counter() - self.started
+        plan, counts = self.plan, self.counts
+        oracles = {
+            oracle.name: {
+                "applied": count.applied, "violated": count.violated, "unknown": count.unknown,
+                "not_applicable": count.not_applicable,
+            }
+            for oracle in plan.oracles
+            for count in [self.tally.of(oracle.name)]
+        }  # fmt: skip
+        return FuzzReport(
+            system=plan.system.name, version=plan.system.version,
+            algorithms=tuple(dict.fromkeys(config.algorithm for config in plan.configs)), configs=tuple(plan.configs),
+            examples=counts.examples, events=counts.events, skipped=counts.skipped, seconds=seconds, oracles=oracles,
+            reached=dict(self.tally.reached),
+            not_exercised=tuple(name for name, count in oracles.items() if not count["applied"]),
+            lazy_share=counts.lazy / counts.examples if counts.examples else 0.0,
+            findings=tuple(self._shrunk(finding) for finding in self.findings.values()),
+            compared=dict(plan.system.compared) if isinstance(plan.system, Comparing) else {},
+            refused=tuple(self.refused),
+        )  # fmt: skip
+
+    def _shrunk(self, finding: Finding) -> Finding:
+        plan = self.plan
+        if plan.shrink is None or not finding.found.steps:
+            return finding
+        return replace(finding, shrunk=plan.shrink(finding.found, plan.system, plan.oracles))
+
+
+def run_fuzz(plan: FuzzPlan) -> FuzzReport:
+    """Fuzz until the budget or the configurations end. Raises ConfigError if the system can run none of them."""
+    campaign = _Campaign(plan)
+    campaign.walk()
+    return campaign.report()
+
+
+def _budgets(plan: FuzzPlan, configs: Sequence[EngineConfig]) -> dict[EngineConfig, int]:
+    if plan.max_examples is None:
+        if plan.max_time is None:
+            raise ConfigError("neither `max_examples` nor `max_time` is given: the campaign would never end.")
+        return dict.fromkeys(configs, 1 << 62)
+    share, rest = divmod(plan.max_examples, max(1, len(configs)))
+    budgets = {config: share + (index < rest) for index, config in enumerate(configs)}
+    return {config: examples for config, examples in budgets.items() if examples}
