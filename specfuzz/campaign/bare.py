@@ -1,6 +1,6 @@
 """A system that only makes plausible receipts: the floor under every throughput figure, and a stand-in for tests.
 
-It keeps a queue, a running set and the launches, and nothing else: no pool, no text, no device. Its snapshot never changes.
+It keeps a queue, a running set and the launches, and nothing else: no pool, no text, no device, and one snapshot.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class BareSystem:
     def _prefill(self, rid: str, *, mixed: bool) -> Receipt:
         if len(self._running) + len(self._fresh) >= self._config.max_reqs:
             return Receipt(refused="no free row")
-        rows = (rid,)
+        rows: tuple[str, ...] = (rid,)
         if mixed:
             self._merge()
             rows += tuple(self._running)

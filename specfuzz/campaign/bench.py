@@ -49,7 +49,7 @@ class BenchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure. baseline, ratio: what it is compared with and the quotient, None where there is nothing to compare."""
+    """One figure. baseline, ratio: what it is compared with and the quotient; None where nothing is compared."""
 
     name: str
     value: float
@@ -141,24 +141,34 @@ def run_bench(plan: BenchPlan) -> BenchReport:
     apply_share, snapshot_share = median(checked.apply_share), median(checked.snapshot_share)
     oracle_share = max(0.0, 1 - checked.rate / unchecked.rate)
     rows = (
-        Row(name="checked events", value=checked.rate, unit="events/s", baseline=bare.rate, ratio=checked.rate / bare.rate),
-        Row(name="bare events", value=bare.rate, unit="events/s"),
-        Row(name="unchecked events", value=unchecked.rate, unit="events/s", baseline=bare.rate, ratio=unchecked.rate / bare.rate),
-        Row(name="share engine", value=apply_share, unit="of checked time"),
-        Row(name="share snapshot", value=snapshot_share, unit="of checked time"),
-        Row(name="share oracles", value=oracle_share, unit="of checked time"),
-        Row(name="share verify", value=checked.share("verify"), unit="of applied events", baseline=bare.share("verify")),
-        Row(name="share settle", value=checked.share("settle"), unit="of applied events", baseline=bare.share("settle")),
-        Row(name="live rows", value=_mean(checked.decoded_rows), unit="rows per verify", baseline=_mean(bare.decoded_rows)),
-        Row(name="engine step", value=apply_share / checked.rate * 1e6, unit="us per event"),
+        _compared("checked events", checked.rate, "events/s", bare.rate),
+        _compared("unchecked events", unchecked.rate, "events/s", bare.rate),
+        _compared("bare events", bare.rate, "events/s", None),
+        _compared("share engine", apply_share, "of checked time", None),
+        _compared("share snapshot", snapshot_share, "of checked time", None),
+        _compared("share oracles", oracle_share, "of checked time", None),
+        _compared("share verify", checked.share("verify"), "of applied events", bare.share("verify")),
+        _compared("share settle", checked.share("settle"), "of applied events", bare.share("settle")),
+        _compared("live rows", _mean(checked.decoded_rows), "rows per verify", _mean(bare.decoded_rows)),
+        _compared("engine step", apply_share / checked.rate * 1e6, "us per event", None),
     )
     return BenchReport(rows=rows, machine=describe_machine())
 
 
+def _compared(name: str, value: float, unit: str, baseline: float | None) -> Row:
+    return Row(name=name, value=value, unit=unit, baseline=baseline, ratio=value / baseline if baseline else None)
+
+
 def _slice(
-    plan: BenchPlan, system: System, oracles: Sequence[Oracle], goals: Sequence[Reachable], slices: _Slices, number: int,
-    *, warm_up: bool,
-) -> None:  # fmt: skip
+    plan: BenchPlan,
+    system: System,
+    oracles: Sequence[Oracle],
+    goals: Sequence[Reachable],
+    slices: _Slices,
+    number: int,
+    *,
+    warm_up: bool,
+) -> None:
     timed, counts = TimedSystem(system), Counts()
     seed = run_seed(plan.seed, plan.config, number)
     sessions: list[Session] = []
@@ -169,7 +179,9 @@ def _slice(
     )  # fmt: skip
     seconds = perf_counter() - start
     if found is not None:
-        raise SpecfuzzError(f"`{system.name}` ended in {identity_of(found)}: nothing can be measured on a run that breaks.")
+        raise SpecfuzzError(
+            f"`{system.name}` ended in {identity_of(found)}: nothing can be measured on a run that breaks."
+        )
     if warm_up:
         return
     for session in sessions:

@@ -20,17 +20,16 @@ _Choice = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """What may vary. pools: "ample" holds every row at its longest, "tight" little more than one, so that the engine has to
-    evict and retract. fixed: configuration fields that hold everywhere, whatever the factors say.
+    """What may vary. pools: "ample" holds every row at its longest; "tight" little more than one, so that the engine
+    has to evict and retract; "rows" has KV but rows for two only. fixed: configuration fields that hold everywhere, whatever the factors say.
     """
 
     algorithms: tuple[str, ...] = ("EAGLE", "NONE")
     overlap: tuple[bool, ...] = (True, False)
     page_sizes: tuple[int, ...] = PAGE_SIZES
-    pools: tuple[str, ...] = ("ample", "tight")
+    pools: tuple[str, ...] = ("ample", "tight", "rows")
     radix: tuple[bool, ...] = (True, False)
     spec_steps: tuple[int, ...] = (3, 1, 2)
-    max_reqs: tuple[int, ...] = (4, 2)
     mixed_chunk: tuple[bool, ...] = (False,)
     chunked_prefill: tuple[bool, ...] = (False,)
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +66,6 @@ def _levels(factors: Factors, algorithm: str) -> dict[str, tuple[Any, ...]]:
         "page_size": factors.page_sizes,
         "pool": factors.pools,
         "radix": factors.radix,
-        "max_reqs": factors.max_reqs,
         "mixed_chunk": factors.mixed_chunk,
         "chunked_prefill": factors.chunked_prefill,
     }
@@ -80,7 +78,7 @@ def _levels(factors: Factors, algorithm: str) -> dict[str, tuple[Any, ...]]:
 
 def _config_of(algorithm: str, choice: dict[str, Any], fixed: dict[str, Any]) -> EngineConfig:
     pool = choice.pop("pool")
-    wanted: dict[str, Any] = {"algorithm": algorithm, **choice, **fixed}
+    wanted: dict[str, Any] = {"algorithm": algorithm, "max_reqs": 2 if pool == "rows" else 4, **choice, **fixed}
     if wanted.get("topk", 1) == 1 and "draft_token_num" not in fixed and "spec_steps" in wanted:
         wanted["draft_token_num"] = wanted["spec_steps"] + 1
     long_pages = wanted["page_size"] > LONGEST_PROMPT

@@ -17,8 +17,8 @@ from specfuzz.errors import ConfigError, EngineFault
 from specfuzz.session import Session
 from specfuzz.state_machine import PROFILES, Profile
 
-#: Examples per configuration and round. Small enough that a time limit hits every configuration alike, large enough that
-#: the plainest example, with which each run of Hypothesis starts, is a small part.
+#: Examples per configuration and round. Small enough that a time limit hits every configuration alike, large enough
+#: that the plainest example, with which each run of Hypothesis starts, is a small part.
 ROUND_EXAMPLES = 25
 
 #: Shrinks a found trace on the system that it was found on.
@@ -52,8 +52,8 @@ class FuzzPlan:
 class Finding:
     """One distinct identity. found: the trace as the machine generated it; shrunk: None without a shrinker.
 
-    violations: of the last event, empty for a fault of the engine, which is then in `fault`. examples, events: generated
-    up to and including the finding. times: how many configurations ran into it.
+    violations: of the last event, empty for a fault of the engine, which is then in `fault`. examples, events:
+    generated up to and including the finding. times: how many configurations ran into it.
     """
 
     identity: Identity

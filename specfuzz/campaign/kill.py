@@ -1,7 +1,7 @@
 """`mutants`: does an oracle that a mutant names catch it, from every seed, on a trace that the clean engine passes?
 
-A kill, in the design's sense: on a legal trace that the clean system passes, an oracle named by the mutant is violated, and
-the engine raised nothing up to and including that event. A fault of the engine is a finding and never a kill.
+A kill, in the design's sense: on a legal trace that the clean system passes, an oracle named by the mutant is violated,
+and the engine raised nothing up to and including that event. A fault of the engine is a finding and never a kill.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Shrink = Callable[[Trace, System, Sequence[Oracle]], Trace]
 
 
 class Mutant(Protocol):
-    """What is read of a mutant's declaration. algorithm None: any. config: pinned fields. equivalent: why it can't die."""
+    """What is read of a mutant's declaration. algorithm None: any. config: pinned fields. equivalent: why it lives."""
 
     name: str
     source: str
@@ -45,8 +45,8 @@ class Mutant(Protocol):
 class KillPlan:
     """What to kill and how hard to try.
 
-    open_mutant: a system with that mutant planted, by name. clean: the same engine without. oracles: all that may judge.
-    seeds: 1..seeds. max_examples, max_time (seconds): per mutant and seed. factors: narrowed by each mutant.
+    open_mutant: a system with that mutant planted, by name. clean: the same engine without. oracles: all that may
+    judge. seeds: 1..seeds. max_examples, max_time (seconds): per mutant and seed. factors: narrowed by each mutant.
     shrink: called for the trace of every kill, with the oracles that the mutant names.
     """
 
@@ -67,9 +67,9 @@ class KillPlan:
 class SeedKill:
     """One seed. by: named oracles that were violated; empty when it survived.
 
-    found: the trace as generated; shrunk: None without a shrinker. first: index of the event at which each oracle of the
-    plan is first violated on `found`. events, seconds: spent until then. other: identities, faults included, that ended
-    examples on the way and are no kill.
+    found: the trace as generated; shrunk: None without a shrinker. first: index of the event at which each oracle of
+    the plan is first violated on `found`. events, seconds: spent until then. other: identities, faults included, that
+    ended examples on the way and are no kill.
     """
 
     seed: int
@@ -131,8 +131,8 @@ class MutantReport:
 class KillReport:
     """All mutants. equivalent: (name, why), not tried and not counted.
 
-    redundant_oracles: those that never were among the first to see a mutant: on each trace another one fires earlier, or
-    they don't fire at all. Nothing would be caught later without any single one of them.
+    redundant_oracles: those that never were among the first to see a mutant: on each trace another one fires earlier,
+    or they don't fire at all. Nothing would be caught later without any single one of them.
     """
 
     mutants: tuple[MutantReport, ...]
@@ -181,7 +181,7 @@ def _try_mutant(plan: KillPlan, mutant: Mutant) -> MutantReport:
     named = [oracle for oracle in plan.oracles if oracle.name in mutant.killed_by]
     if not named:
         asked = ", ".join(f"`{name}`" for name in mutant.killed_by) or "none"
-        raise UsageError(f"mutant `{mutant.name}` names {asked} in `killed_by`: none of the oracles in use is among them.")
+        raise UsageError(f"mutant `{mutant.name}` is killed by {asked}: none of the oracles in use is among them.")
     system = plan.open_mutant(mutant.name)
     try:
         configs = _configs(plan, mutant, system)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -82,10 +83,8 @@ def run_examples(
             raise _EndRun
 
     machine = with_seed(seed)(make_machine(new_session, profile=profile, on_end=after_example))
-    try:
+    with suppress(_EndRun):
         run_state_machine_as_test(machine, settings=machine_settings(profile))
-    except _EndRun:
-        pass
     return ended[0] if ended else None
 
 

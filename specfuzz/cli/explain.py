@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 from rich.text import Text
 
 from specfuzz.cli.engines import opened, options_of, oracles_of
-from specfuzz.cli.findings import commands_of, fault_entry, record_clean, violation_entry
+from specfuzz.cli.findings import show
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
 from specfuzz.cli.outcome import FINE, FOUND, Outcome
 from specfuzz.cli.targets import read_target
-from specfuzz.report.clocks import render_clocks
-from specfuzz.report.console import width_of
-from specfuzz.report.explain import ClockTable, Place, clock_table
-from specfuzz.report.recording import record
-from specfuzz.report.text import render_failure, render_fault
+from specfuzz.report.explain import ClockTable, Place
 
 
 @click.command("explain")
@@ -37,29 +31,15 @@ def command(flags: Flags, target: str) -> Outcome:
     wanted = read_target(target, flags)
     options, oracles = options_of(flags), oracles_of(flags)
     with opened(wanted.system, options) as system:
-        recording = record(system, wanted.trace.config, wanted.trace.events, oracles)
-    found = next((v for v in recording.violations if v.identity == wanted.trace.expected), None)
-    found = found or (recording.violations[0] if recording.violations else None)
-    table = clock_table(recording, clean=record_clean(wanted.system, wanted.trace, options), violation=found)
-    width = width_of(sys.__stdout__ or sys.stdout)
-    replay = commands_of(wanted.trace, wanted.system, wanted.path)
-    lines: list[Text | str]
-    if found is not None:
-        lines = [*render_failure(found, recording.events, table=table, replay=replay, width=width)]
-    elif recording.fault is not None:
-        lines = [*render_fault(recording.fault, recording.events, table=table, replay=replay, width=width)]
-    else:
-        lines = [
-            *render_clocks(table, width),
-            Text.assemble(("HOLDS ", "bold green"), f"{wanted.name} on {wanted.system}"),
-        ]
-    entries = [violation_entry(v, wanted.trace, path=wanted.path) for v in recording.violations]
-    if recording.fault is not None:
-        entries.append(fault_entry(recording.fault, wanted.trace, path=wanted.path))
-    more = {"system": wanted.system, "events": len(recording.applied), "clocks": clocks_object(table)}
+        shown = show(wanted.trace, system, wanted.system, options, oracles)
+    lines: list[Text | str] = [*shown.lines(path=wanted.path)]
+    if shown.identity is None:
+        lines.append(Text.assemble(("HOLDS ", "bold green"), f"{wanted.name} on {wanted.system}"))
+    applied = len(shown.recording.applied)
     return Outcome(
-        verdict="violated" if entries else "holds", status=FOUND if entries else FINE, seed=flags.seed,
-        violations=entries, more=more, lines=lines,
+        verdict="holds" if shown.identity is None else "violated", status=FINE if shown.identity is None else FOUND,
+        seed=flags.seed, violations=[] if shown.identity is None else [shown.entry(path=wanted.path)], lines=lines,
+        more={"system": wanted.system, "events": applied, "clocks": clocks_object(shown.table)},
     )  # fmt: skip
 
 

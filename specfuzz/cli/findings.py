@@ -1,27 +1,91 @@
-"""From a found violation to its report: its events run again for the three clocks, beside the system's clean twin."""
+"""From a trace to its report: the events run again for the three clocks, beside the system's clean twin."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.text import Text
 
 from specfuzz.cli.engines import opened, replay_command
-from specfuzz.core.oracle import ORACLES, Oracle
+from specfuzz.core.oracle import Oracle
 from specfuzz.core.port import OpenOptions, System
 from specfuzz.core.trace import Trace
-from specfuzz.core.verdict import Violation
+from specfuzz.core.verdict import Identity, Violation
 from specfuzz.errors import EngineFault, SpecfuzzError
+from specfuzz.report.clocks import render_clocks
 from specfuzz.report.console import width_of
-from specfuzz.report.explain import clock_table
+from specfuzz.report.explain import ClockTable, clock_table
 from specfuzz.report.json import fault_object, violation_object
 from specfuzz.report.recording import Recording, record
 from specfuzz.report.text import render_failure, render_fault
+from specfuzz.trace.replay import fault_identity
 
-#: Identity of an engine that raised, hung or died; the same word as in `trace.replay`.
-FAULT = "engine-fault"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A trace as it ran just now. spec: the system as the user would write it. violation: the one to speak about.
+
+    others: what the same event violated besides. fault: what the engine raised, if it did.
+    """
+
+    trace: Trace
+    spec: str
+    recording: Recording
+    violation: Violation | None
+    others: tuple[Violation, ...]
+    fault: EngineFault | None
+    table: ClockTable
+
+    @property
+    def identity(self) -> Identity | None:
+        """Of the violation or the fault; None if all holds."""
+        if self.violation is not None:
+            return self.violation.identity
+        return None if self.fault is None else fault_identity(self.fault)
+
+    def entry(self, *, path: str | None = None, known: str | None = None) -> dict[str, Any]:
+        """Its entry in `violations`; only where something is violated."""
+        events = self.recording.events
+        if self.violation is not None:
+            return violation_object(self.violation, events, trace=path, baseline=known)
+        assert self.fault is not None
+        return fault_object(str(self.fault), self.fault.kind, events, trace=path, baseline=known)
+
+    def lines(self, *, path: str | None = None, known: str | None = None) -> list[Text]:
+        """The whole report in the design's order; of what holds, the clocks alone."""
+        width = report_width()
+        events = self.recording.events
+        replay = commands_of(self.trace, self.spec, path)
+        if self.violation is not None:
+            return render_failure(
+                self.violation, events, table=self.table, replay=replay, known=known,
+                others=[violation.title for violation in self.others], width=width,
+            )  # fmt: skip
+        if self.fault is not None:
+            return render_fault(self.fault, events, table=self.table, replay=replay, known=known, width=width)
+        return render_clocks(self.table, width)
+
+
+def show(
+    trace: Trace, system: System, spec: str, options: OpenOptions, oracles: Sequence[Oracle], *, twin: bool = True
+) -> Shown:
+    """Run the trace on the open system and on its clean twin, and find the first bad cell.
+
+    The violation to speak about is the trace's expected one, if it came about, else the one that implies the others.
+    """
+    recording = record(system, trace.config, trace.events, oracles)
+    clean = record_clean(spec, recording, options) if twin and (recording.violations or recording.fault) else None
+    ordered = _roots_first(recording.violations)
+    violation = next((v for v in ordered if v.identity == trace.expected), ordered[0] if ordered else None)
+    return Shown(
+        trace=trace, spec=spec, recording=recording, violation=violation, fault=recording.fault,
+        others=tuple(v for v in ordered if v is not violation),
+        table=clock_table(recording, clean=clean, violation=violation),
+    )  # fmt: skip
 
 
 def clean_twin(spec: str) -> str | None:
@@ -32,60 +96,30 @@ def clean_twin(spec: str) -> str | None:
     return name if name == "sglang" and argument else None
 
 
-def record_clean(spec: str, trace: Trace, options: OpenOptions) -> Recording | None:
+def record_clean(spec: str, recording: Recording, options: OpenOptions) -> Recording | None:
     """The same events on the clean twin, unjudged; None where there is no twin or it can't run them."""
     twin = clean_twin(spec)
     if twin is None:
         return None
     try:
         with opened(twin, options) as system:
-            return record(system, trace.config, trace.events)
+            return record(system, recording.config, [moment.event for moment in recording.moments])
     except SpecfuzzError:
         return None  # the marks are then the oracle's alone
 
 
-def commands_of(trace: Trace, system: str, path: str | None) -> list[str]:
+def commands_of(trace: Trace, spec: str, path: str | None) -> list[str]:
     """How to replay: by file, where there is one, and always by notation."""
     by_file = [] if path is None else [f"specfuzz replay {shlex.quote(path)}"]
-    return [*by_file, replay_command(system, trace.config, trace.events)]
+    return [*by_file, replay_command(spec, trace.config, trace.events)]
 
 
-def failure_lines(
-    violation: Violation, trace: Trace, system: System, spec: str, options: OpenOptions,
-    *, path: str | None = None, known: str | None = None,
-) -> list[Text]:  # fmt: skip
-    """The whole report of one violation; system: open, the one that shows it."""
-    recording = record(system, trace.config, trace.events, _needed(violation))
-    same = [v for v in recording.violations if v.identity == violation.identity]
-    shown = same[0] if same else violation
-    table = clock_table(recording, clean=record_clean(spec, trace, options), violation=shown)
-    return render_failure(
-        shown, recording.events, table=table, replay=commands_of(trace, spec, path), known=known,
-        width=width_of(sys.__stdout__ or sys.stdout),
-    )  # fmt: skip
+def report_width() -> int:
+    """Width of the report: stdout's, also while it is turned away from libraries."""
+    return width_of(sys.__stdout__ or sys.stdout)
 
 
-def fault_lines(fault: EngineFault, trace: Trace, system: System, spec: str, *, path: str | None = None) -> list[Text]:
-    """The report of an engine that raised, hung or died."""
-    recording = record(system, trace.config, trace.events) if fault.kind == "exception" else None
-    return render_fault(
-        fault, trace.events, table=None if recording is None else clock_table(recording),
-        replay=commands_of(trace, spec, path), width=width_of(sys.__stdout__ or sys.stdout),
-    )  # fmt: skip
+def _roots_first(violations: Sequence[Violation]) -> list[Violation]:
+    from specfuzz.oracles.implications import roots_first
 
-
-def violation_entry(
-    violation: Violation, trace: Trace, *, path: str | None = None, known: str | None = None
-) -> dict[str, Any]:
-    """The JSON entry of a violation, or of a fault that a campaign reports as one."""
-    return violation_object(violation, trace.events, trace=path, baseline=known)
-
-
-def fault_entry(fault: EngineFault, trace: Trace, *, path: str | None = None) -> dict[str, Any]:
-    """The JSON entry of an engine fault."""
-    return fault_object(str(fault), fault.kind, trace.events, trace=path)
-
-
-def _needed(violation: Violation) -> tuple[Oracle, ...]:
-    """The one oracle that says it again; none where the system itself compares (lockstep, rerun)."""
-    return (ORACLES.get(violation.oracle),) if violation.oracle in ORACLES else ()
+    return roots_first(violations)

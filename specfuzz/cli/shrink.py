@@ -7,64 +7,54 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 from specfuzz.cli.engines import opened, options_of, oracles_of
-from specfuzz.cli.findings import failure_lines, fault_entry, fault_lines, violation_entry
+from specfuzz.cli.findings import show
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
 from specfuzz.cli.outcome import CANT_SAY, FINE, WRONG_USE, Outcome
 from specfuzz.cli.targets import read_target
 from specfuzz.errors import StoreError
+from specfuzz.trace.shrink import shrink_trace
+from specfuzz.trace.store import save
 
 
 @click.command("shrink")
 @click.argument("target", metavar="FILE|NOTATION")
-@click.option(
-    "--out", metavar="FILE", help="Where the shrunk trace goes; default: beside FILE, with `.shrunk` in its name."
-)
+@click.option("--out", metavar="FILE", help="For the shrunk trace; default: beside FILE, with `.shrunk` in its name.")
 @with_flags("json", "max_time", *OPENING, *ENGINE, "oracles", "seed")
 def command(flags: Flags, target: str, out: str | None) -> Outcome:
     """Shrink a trace; its identity (oracle, owner, phase) stays what it is.
 
     Exit status 0 if the result is 1-minimal: no event can go and no argument can fall; 3 if --max-time ended first.
     """
-    from specfuzz.trace.replay import replay_trace
-    from specfuzz.trace.shrink import shrink_trace
-    from specfuzz.trace.store import save
-
     wanted = read_target(target, flags)
     trace = replace(wanted.trace, expected=None) if wanted.elsewhere else wanted.trace
     options, oracles = options_of(flags), oracles_of(flags)
     deadline = None if flags.max_time is None else time.monotonic() + flags.max_time
+    error: StoreError | None = None
     with opened(wanted.system, options) as system:
         smaller, shrunk = shrink_trace(
             trace, system, oracles, stop=lambda: deadline is not None and time.monotonic() >= deadline
         )
         smaller = replace(smaller, system=wanted.system)
-        place = out if out is not None else _beside(wanted.path)
-        error: StoreError | None = None
-        try:
-            path = None if place is None else str(save(smaller, place))
-        except StoreError as unwritable:
-            path, error = None, unwritable
-        shown = replay_trace(smaller, system, oracles)
-        lines: list[Text | str] = []
-        entries = [violation_entry(v, smaller, path=path) for v in shown.violations if v.identity == shrunk.identity]
-        for violation in [v for v in shown.violations if v.identity == shrunk.identity][:1]:
-            lines += failure_lines(violation, smaller, system, wanted.system, options, path=path)
-        if shown.fault is not None:
-            entries.append(fault_entry(shown.fault, smaller, path=path))
-            lines += fault_lines(shown.fault, smaller, system, wanted.system, path=path)
+        shown = show(smaller, system, wanted.system, options, oracles)
+    place = out if out is not None else _beside(wanted.path)
+    path: str | None = None
+    try:
+        path = None if place is None else str(save(smaller, place))
+    except StoreError as unwritable:
+        error = unwritable
     state = "1-minimal" if shrunk.minimal else "not minimal: the time ended first"
-    lines += ["", f"{shrunk.before} -> {len(smaller.steps)} events, {state}" + ("" if path is None else f": {path}")]
-    status = WRONG_USE if error is not None else FINE if shrunk.minimal else CANT_SAY
+    verdict_line = f"{shrunk.before} -> {len(smaller.steps)} events in {shrunk.tries} runs, {state}"
     more = {
         "system": wanted.system, "before": shrunk.before, "after": len(smaller.steps), "trace": path,
         "minimal": shrunk.minimal, "repeatable": shrunk.repeatable, "runs": shrunk.tries,
     }  # fmt: skip
     return Outcome(
-        verdict="violated", status=status, seed=trace.seed, violations=entries, more=more, lines=lines, error=error
-    )
+        verdict="violated", status=WRONG_USE if error else FINE if shrunk.minimal else CANT_SAY, seed=trace.seed,
+        violations=[shown.entry(path=path)] if shown.identity else [], more=more, error=error,
+        lines=[*shown.lines(path=path), "", verdict_line + ("" if path is None else f": {path}")],
+    )  # fmt: skip
 
 
 def _beside(path: str | None) -> str | None:

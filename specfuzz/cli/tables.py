@@ -71,3 +71,8 @@ def _is_number(text: str) -> bool:
 
 def _fit(text: str, width: int, numeric: bool) -> str:
     return text.rjust(width) if numeric else text.ljust(width)
+
+
+def paragraph(text: str, width: int) -> list[Text]:
+    """Prose wrapped to the width, continued with an indent."""
+    return [Text(piece) for piece in textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)]

@@ -84,8 +84,10 @@ class Device:
     def host_read(self, buffer: Buffer, rows: Rows = None) -> torch.Tensor:
         """The host reads `rows` (None: all) directly: a CPU copy of what the memory holds now, waiting for nothing.
 
-        A write that is not in the host's past makes it a race `host-read-unsynchronised`.
+        A write that is not in the host's past makes it a race `host-read-unsynchronised`; so does a queued operation that
+        names the buffer and isn't in the host's past, since what it will do is not known yet.
         """
+        self._host_reads_early(buffer._memory)
         self._host_access(buffer, rows, writes=False)
         memory = self._peek(buffer._memory)
         return memory.clone() if rows is None else memory[row_list(rows)]
@@ -118,6 +120,9 @@ class Device:
 
     def _query(self, event: Event) -> bool:
         raise NotImplementedError
+
+    def _host_reads_early(self, memory: Memory) -> None:
+        """Report a host read of memory that a queued, unordered operation still names."""
 
     def _reuse(self, memory: Memory, hazards: list[Operation]) -> None:
         """The allocator may hand `memory` out while `hazards` still name it."""

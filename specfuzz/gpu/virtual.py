@@ -15,7 +15,7 @@ import torch
 
 from specfuzz.gpu.device import Device
 from specfuzz.gpu.memory import Memory, bind_arguments, poison_of
-from specfuzz.gpu.races import HOST_INDEX, Rows
+from specfuzz.gpu.races import HOST, HOST_INDEX, HOST_READ, Rows
 from specfuzz.gpu.streams import CLOCK_WIDTH, Clock, Event, Kernel, Operation, Stream, failed
 
 
@@ -139,6 +139,13 @@ class VirtualDevice(Device):
             # Lets memory go whose host binding has died, and leaves a stamp that holds no memory.
             operation.kernel = operation.args = None
             operation.memories = ()
+
+    def _host_reads_early(self, memory: Memory) -> None:
+        if memory.shadow is None:
+            return
+        for operation in memory.last.values():
+            if operation.n > self._executed[operation.index] and operation.n > self._host[operation.index]:
+                self._races.add(HOST_READ, memory.name, None, operation, HOST, HOST)
 
     def _reuse(self, memory: Memory, hazards: list[Operation]) -> None:
         """Poison, if one of the hazards is still queued: it will read what the next owner may have written.

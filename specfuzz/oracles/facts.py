@@ -9,13 +9,36 @@ from __future__ import annotations
 from operator import itemgetter
 
 from specfuzz.core.capability import Capability
+from specfuzz.core.config import EngineConfig
+from specfuzz.core.event import Abort, Event, Evict, Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
+from specfuzz.core.language import Continuation
 from specfuzz.core.legality import Asked, Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.snapshot import LaunchView, PoolView, ReqView
 from specfuzz.core.verdict import Clash
 
-SPEC = Capability.SPECULATIVE
-PLAIN_EXTENDS = ("EXTEND", "MIXED")
+#: Events that may move the host ledger; the others only ask, or let the device work.
+LEDGER_EVENTS: tuple[type[Event], ...] = (Prefill, Mix, Prepare, Verify, Settle, Abort, Retract, Evict, Idle)
+
+
+class Limits:
+    """What the configuration bounds, computed once per run (the properties of a configuration are derived each time)."""
+
+    __slots__ = ("max_accept", "reserve", "row_width", "speculative")
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.speculative = config.speculative
+        self.row_width = config.row_width
+        self.reserve = config.reserve_per_decode
+        self.max_accept = config.max_accept
+
+
+def limits(step: Step) -> Limits:
+    """The limits of this run."""
+    known: Limits | None = step.memo.get("limits")
+    if known is None:
+        known = step.memo["limits"] = Limits(step.config)
+    return known
 
 
 def is_live(req: ReqView) -> bool:
@@ -81,53 +104,36 @@ def executed_len(step: Step, req: ReqView) -> int:
     return min(due, len(req.slots))
 
 
-def exits(step: Step) -> dict[int, LaunchView]:
-    """The executed launches seen lately, by number; complete as long as it is asked at every worker entry and exit."""
-    memo: dict[int, LaunchView] = step.memo.setdefault("exits", {})
-    if step.memo.get("exits-index") != step.index:
-        step.memo["exits-index"] = step.index
-        for launch in step.after.launches:
-            if launch.exit is not None:
-                memo[launch.number] = launch
-        for number in [n for n in memo if n < step.ledger.launches - 4]:
-            del memo[number]
-    return memo
+def view_of(launches: tuple[LaunchView, ...], number: int) -> LaunchView | None:
+    """The launch of that number, if it is still listed."""
+    for launch in launches:
+        if launch.number == number:
+            return launch
+    return None
 
 
-def predecessor(step: Step, launch: LaunchView, rid: str) -> tuple[int, int] | None:
-    """(frontier, last token) of the forward that carried the request and was unsettled when this one was launched.
+def origin(step: Step, launch: LaunchView, row: int) -> tuple[int, int | None] | None:
+    """(KV-ready length, pending token) of a row when the launch runs; None where nobody can know.
 
-    None if nothing of the request was in flight then, or if its exit was not seen.
+    Decided by the forward that was unsettled when this one was launched, if it carries the request; else by what the host
+    had settled then. A predecessor that is listed no more was settled by an earlier event, so the host knows its result.
     """
-    if not launch.unsettled_before:
-        return None
-    earlier = exits(step).get(launch.number - 1)
-    if earlier is None or earlier.exit is None or rid not in earlier.rids:
-        return None
-    row = earlier.rids.index(rid)
-    tokens = earlier.exit.next_tokens[row]
-    return earlier.exit.new_seq_lens[row], tokens[-1] if tokens else -1
-
-
-def is_blind(step: Step, launch: LaunchView) -> bool:
-    """Whether a forward was unsettled at launch and nobody saw what it decided."""
-    return bool(launch.unsettled_before) and launch.number - 1 not in exits(step)
-
-
-def frontier(step: Step, launch: LaunchView, row: int) -> int:
-    """KV-ready length of a speculative row when the launch runs: its predecessor's frontier, else what the host settled."""
-    earlier = predecessor(step, launch, launch.rids[row])
-    return launch.committed[row] if earlier is None else earlier[0]
-
-
-def pending_bonus(step: Step, launch: LaunchView, row: int) -> int | None:
-    """Token that the row must feed: the last one of its predecessor, else the last one on the host at launch."""
     rid = launch.rids[row]
-    earlier = predecessor(step, launch, rid)
-    if earlier is not None:
-        return earlier[1]
-    req = step.before.reqs.get(rid) or step.after.reqs[rid]
-    return req.output_ids[-1] if req.output_ids else None
+    before = step.before.reqs.get(rid)
+    settled = before if before is not None and before.req_pool_idx is not None else step.after.reqs[rid]
+    token = settled.output_ids[-1] if settled.output_ids else None
+    if not launch.unsettled_before:
+        return launch.committed[row], token
+    earlier = view_of(step.after.launches, launch.number - 1)
+    if earlier is None:
+        return settled.kv_committed_len, token
+    if rid not in earlier.rids:
+        return launch.committed[row], token
+    if earlier.exit is None:
+        return None
+    place = earlier.rids.index(rid)
+    tokens = earlier.exit.next_tokens[place]
+    return earlier.exit.new_seq_lens[place], tokens[-1] if tokens else None
 
 
 def live_rows(step: Step, launch: LaunchView) -> list[tuple[int, ReqView]]:
@@ -149,17 +155,6 @@ def row_slots(step: Step, req: ReqView) -> tuple[int, ...]:
     return req.slots
 
 
-def gather(cells: tuple[int, ...], slots: tuple[int, ...]) -> tuple[int, ...]:
-    """cells[s] for every slot, at C speed; empty if a slot lies outside of the memory."""
-    try:
-        if len(slots) == 1:
-            return (cells[slots[0]],)
-        picked: tuple[int, ...] = itemgetter(*slots)(cells)
-        return picked
-    except IndexError:
-        return ()
-
-
 def wrong_cell(
     what: str, rid: str, slots: tuple[int, ...], found: tuple[int, ...], wanted: tuple[int, ...], because: str
 ) -> Clash:
@@ -178,28 +173,55 @@ def wrong_cell(
     )
 
 
+class Truth:
+    """What a prefix of one row must hold: a getter for its slots and the true cells; kept while both stay the same."""
+
+    __slots__ = ("due", "first", "getter", "second", "shifted", "slots")
+
+    def __init__(self, text: Continuation, slots: tuple[int, ...], due: int) -> None:
+        text.target_cell(due)  # one further, for the draft's cells
+        self.due = due
+        self.slots = slots
+        self.getter = itemgetter(*slots) if due > 1 else None
+        self.first = tuple(text.cells1[:due])
+        self.second = tuple(text.cells2[:due])
+        self.shifted = tuple(text.cells1[1 : due + 1])
+
+    def read(self, cells: tuple[int, ...]) -> tuple[int, ...]:
+        """The cells of the slots, at C speed; empty if a slot lies outside of the memory."""
+        try:
+            if self.getter is None:
+                return (cells[self.slots[0]],)
+            found: tuple[int, ...] = self.getter(cells)
+            return found
+        except IndexError:
+            return ()
+
+
+def truth(step: Step, which: str, req: ReqView, due: int) -> Truth:
+    """The truth about positions [0, due) of the row, due >= 1. which: names the asking rule's own shelf."""
+    memo: dict[str, tuple[tuple[int, ...], Truth]] = step.memo.setdefault(which, {})
+    known = memo.get(req.rid)
+    if known is not None and known[1].due == due and (known[0] is req.slots or known[1].slots == req.slots[:due]):
+        return known[1]
+    found = Truth(step.ledger.requests[req.rid].text, req.slots[:due], due)
+    memo[req.rid] = (req.slots, found)
+    return found
+
+
 class Shares:
     """Who holds which page, recomputed from the free list, the tree walk and the rows.
 
-    free: distinct free pages. tree: pages of cached slots (None if the tree can't be walked). private: pages of positions
-    [cache_protected_len, kv_allocated_len) by rid. total: sum of all shares, pages counted as often as they are held.
+    tree_slots, tree: cached slots and their pages (None if the tree can't be walked). private: by rid, the pages of
+    positions [cache_protected_len, kv_allocated_len). total: sum of all shares, a page counted as often as it is held.
     clean: every page 1..num_pages is held exactly once, which settles most pool rules at one go.
     """
 
-    __slots__ = ("clean", "free", "private", "total", "tree", "tree_slots")
+    __slots__ = ("clean", "private", "total", "tree", "tree_slots")
 
     def __init__(self, step: Step, pool: PoolView) -> None:
         page_size = pool.page_size
-        self.free = set(pool.free_pages)
-        self.tree_slots: set[int] | None = None
-        self.tree: set[int] | None = None
-        if pool.cached is not None:
-            self.tree_slots = set()
-            for path in pool.cached:
-                self.tree_slots.update(path.slots)
-            self.tree = pages_of(self.tree_slots, page_size)
-        elif Capability.RADIX not in step.capabilities:
-            self.tree_slots, self.tree = set(), set()
+        self.tree_slots, self.tree = tree_of(step, pool)
         self.private = {
             rid: private_pages(step, req, page_size)
             for rid, req in step.after.reqs.items()
@@ -209,8 +231,23 @@ class Shares:
         self.total = len(pool.free_pages) + in_tree + sum(map(len, self.private.values()))
         self.clean = False
         if self.tree is not None and self.total == pool.num_pages:
-            union = self.free.union(self.tree, *self.private.values())
+            union = set(pool.free_pages).union(self.tree, *self.private.values())
             self.clean = len(union) == pool.num_pages and min(union) == 1 and max(union) == pool.num_pages
+
+
+def tree_of(step: Step, pool: PoolView) -> tuple[set[int] | None, set[int] | None]:
+    """(cached slots, their pages); kept while the tree's walk is the same."""
+    if pool.cached is None:
+        return (None, None) if Capability.RADIX in step.capabilities else (set(), set())
+    known: tuple[object, set[int], set[int]] | None = step.memo.get("tree")
+    if known is not None and known[0] is pool.cached:
+        return known[1], known[2]
+    slots: set[int] = set()
+    for path in pool.cached:
+        slots.update(path.slots)
+    pages = slots if pool.page_size == 1 else pages_of(slots, pool.page_size)
+    step.memo["tree"] = (pool.cached, slots, pages)
+    return slots, pages
 
 
 def pages_of(slots: set[int] | tuple[int, ...], page_size: int) -> set[int]:

@@ -9,16 +9,7 @@ from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, RelayRow, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import (
-    exits,
-    frontier,
-    is_blind,
-    is_live,
-    launched,
-    live_rows,
-    pending_bonus,
-    predecessor,
-)
+from specfuzz.oracles.facts import is_live, launched, limits, live_rows, origin
 
 HOLDS = Verdict.HOLDS
 SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
@@ -38,21 +29,23 @@ SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
 def worker_starts_at_the_frontier(step: Step, launch: LaunchView) -> Finding:
     """A forward works from the length that the forward before it has decided."""
     entry = launch.entry
-    if entry is None or is_blind(step, launch):
+    if entry is None:
         return Verdict.UNKNOWN
-    exits(step)
     asked = launched(step, launch.number)
     extended = asked.extended if asked is not None else ()
     finding: Finding = None
     for row, req in live_rows(step, launch):
         wanted = launch.committed[row]
-        if step.config.speculative and req.rid not in extended:
-            wanted = frontier(step, launch, row) + (1 if launch.mode == "MIXED" else 0)
+        if limits(step).speculative and req.rid not in extended:
+            known = origin(step, launch, row)
+            if known is None:
+                return Verdict.UNKNOWN
+            wanted = known[0] + (1 if launch.mode == "MIXED" else 0)
         if entry.seq_lens[row] != wanted:
             return Clash(
                 f"seq_lens[{row}] = {entry.seq_lens[row]} == {wanted}",
                 f"forward {launch.number} ({launch.mode}) read {entry.seq_lens[row]} for {req.rid}",
-                f"the host had committed {launch.committed[row]} at launch and with what was in flight then, {wanted} is due",
+                f"the host had committed {launch.committed[row]} at launch; with what was in flight then, {wanted} is due",
             )
         finding = HOLDS
     return finding
@@ -76,7 +69,7 @@ def device_lead_is_one_round(step: Step, launch: LaunchView) -> Finding:
         return None
     if entry is None:
         return Verdict.UNKNOWN
-    most = step.config.max_accept if step.config.overlap and launch.unsettled_before else 0
+    most = limits(step).max_accept if step.config.overlap and launch.unsettled_before else 0
     finding: Finding = None
     for row, req in live_rows(step, launch):
         lead = entry.seq_lens[row] - launch.committed[row]
@@ -106,9 +99,8 @@ def worker_feeds_the_pending_token(step: Step, launch: LaunchView) -> Finding:
     entry = launch.entry
     if launch.mode not in ("DECODE", "MIXED"):
         return None
-    if entry is None or is_blind(step, launch):
+    if entry is None:
         return Verdict.UNKNOWN
-    exits(step)
     asked = launched(step, launch.number)
     extended = asked.extended if asked is not None else ()
     relayed = bool(entry.bonus) and launch.mode == "DECODE"
@@ -117,7 +109,10 @@ def worker_feeds_the_pending_token(step: Step, launch: LaunchView) -> Finding:
         if req.rid in extended:
             continue
         fed = entry.bonus[row] if relayed else (entry.input_tokens[row] or (None,))[0]
-        wanted = pending_bonus(step, launch, row)
+        known = origin(step, launch, row)
+        if known is None:
+            return Verdict.UNKNOWN
+        wanted = known[1]
         if fed != wanted:
             return Clash(
                 f"token fed to {req.rid} = {fed} == {wanted}",
@@ -150,18 +145,18 @@ def draft_extras_pair_with_rows(step: Step, launch: LaunchView) -> Finding:
     finding: Finding = None
     for row, req in rows:
         base, hidden = entry.seq_lens[row], entry.hidden[row]
-        if not 0 < base <= step.config.row_width:
+        if not 0 < base <= limits(step).row_width:
             continue
         text = step.ledger.requests[req.rid].text
         if hidden == text.hidden(base):
             finding = HOLDS
             continue
-        for position in range(max(0, base - 2 * step.config.max_accept), base):
+        for position in range(max(0, base - 2 * limits(step).max_accept), base):
             if hidden == text.hidden(position):
                 return _mispaired(launch, row, f"it is the state of {req.rid} at position {position}, a round too old")
         for other, stranger in rows:
             place = entry.seq_lens[other]
-            if other != row and 0 < place <= step.config.row_width:
+            if other != row and 0 < place <= limits(step).row_width:
                 if hidden == step.ledger.requests[stranger.rid].text.hidden(place):
                     return _mispaired(launch, row, f"it is the state of {stranger.rid} at position {place}")
     return finding
@@ -189,7 +184,7 @@ def _mispaired(launch: LaunchView, row: int, whose: str) -> Clash:
 )
 def future_indices_are_rows(step: Step) -> Finding:
     """The relay rows that a batch will read are filtered and merged with its requests."""
-    if step.after.batches is step.before.batches:
+    if step.after.batches == step.before.batches:
         return None
     finding: Finding = None
     for batch in step.after.batches:
@@ -246,16 +241,18 @@ def frontier_only_advances(step: Step, launch: LaunchView) -> Finding:
     leaving = launch.exit
     if launch.mode == "EXTEND":
         return None
-    if leaving is None or is_blind(step, launch):
+    if leaving is None:
         return Verdict.UNKNOWN
+    asked = launched(step, launch.number)
+    extended = asked.extended if asked is not None else ()
     finding: Finding = None
     for row, req in live_rows(step, launch):
-        earlier = predecessor(step, launch, req.rid)
-        floor = launch.committed[row] if earlier is None else earlier[0]
-        decided = leaving.new_seq_lens[row]
-        asked = launched(step, launch.number)
-        if asked is not None and req.rid in asked.extended:
+        if req.rid in extended:
             continue
+        known = origin(step, launch, row)
+        if known is None:
+            return Verdict.UNKNOWN
+        floor, decided = known[0], leaving.new_seq_lens[row]
         if decided <= floor:
             return Clash(
                 f"{decided} > {floor}",

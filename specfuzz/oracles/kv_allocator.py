@@ -6,7 +6,7 @@ from collections import Counter
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Point, Scope
-from specfuzz.core.event import Idle
+from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import PoolView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
@@ -53,12 +53,13 @@ def free_list_is_distinct(step: Step, pool: PoolView) -> Finding:
     found = shares(step, pool)
     if found.clean:
         return HOLDS
-    if len(found.free) == len(pool.free_pages) and all(1 <= page <= pool.num_pages for page in found.free):
+    free = set(pool.free_pages)
+    if len(free) == len(pool.free_pages) and all(1 <= page <= pool.num_pages for page in free):
         return HOLDS
     twice = sorted(page for page, count in Counter(pool.free_pages).items() if count > 1)
-    foreign = sorted(page for page in found.free if not 1 <= page <= pool.num_pages)
+    foreign = sorted(page for page in free if not 1 <= page <= pool.num_pages)
     return Clash(
-        f"{len(pool.free_pages)} entries == {len(found.free)} pages, foreign {foreign}",
+        f"{len(pool.free_pages)} entries == {len(free)} pages, foreign {foreign}",
         f"the free list has {len(pool.free_pages)} entries",
         f"the pages {twice} stand in it twice and {foreign} are none of 1..{pool.num_pages}",
     )
@@ -78,10 +79,11 @@ def owned_pages_are_not_free(step: Step, pool: PoolView) -> Finding:
     found = shares(step, pool)
     if found.clean:
         return HOLDS
+    free = set(pool.free_pages)
     for rid, pages in found.private.items():
-        if both := sorted(pages & found.free):
+        if both := sorted(pages & free):
             return _also_free(both, f"the row of {rid} holds them behind its protected prefix")
-    if both := sorted((found.tree or set()) & found.free):
+    if both := sorted((found.tree or set()) & free):
         return _also_free(both, "slots of these pages are cached in the prefix tree")
     return HOLDS
 
@@ -159,6 +161,7 @@ def padding_is_never_owned(step: Step, pool: PoolView) -> Finding:
     owner=Owner.KV_ALLOCATOR,
     scope=Scope.REQUEST,
     needs=Capability.PAGED,
+    on=(Prefill, Mix, Prepare, Settle, Idle),
     source="sglang 0.5.23 mem_cache/allocator/paged alloc_extend_naive; sglang #31215",
     twin="page-boundary-crossed",
 )

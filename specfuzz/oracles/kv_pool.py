@@ -8,7 +8,7 @@ from specfuzz.core.event import Idle, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import executed_len, gather, is_live, launched, live_rows, wrong_cell
+from specfuzz.oracles.facts import executed_len, is_live, launched, limits, live_rows, truth, wrong_cell
 
 HOLDS = Verdict.HOLDS
 
@@ -35,17 +35,14 @@ def target_kv_is_true(step: Step, req: ReqView) -> Finding:
     due = executed_len(step, req)
     if due <= 0:
         return None
-    text = step.ledger.requests[req.rid].text
-    text.target_cell(due - 1)
-    slots = req.slots[:due]
-    first, second = gather(device.target_v1, slots), gather(device.target_v2, slots)
-    wanted1, wanted2 = tuple(text.cells1[:due]), tuple(text.cells2[:due])
-    if first == wanted1 and second == wanted2:
+    true = truth(step, "target-truth", req, due)
+    first, second = true.read(device.target_v1), true.read(device.target_v2)
+    if first == true.first and second == true.second:
         return HOLDS
     why = "its launch has been executed"
-    if first != wanted1:
-        return wrong_cell("target KV (layer 1)", req.rid, slots, first, wanted1, why)
-    return wrong_cell("target KV (layer 2)", req.rid, slots, second, wanted2, why)
+    if first != true.first:
+        return wrong_cell("target KV (layer 1)", req.rid, true.slots, first, true.first, why)
+    return wrong_cell("target KV (layer 2)", req.rid, true.slots, second, true.second, why)
 
 
 @oracle(
@@ -68,7 +65,7 @@ def decided_tokens_are_the_text(step: Step, launch: LaunchView) -> Finding:
     finding: Finding = None
     for row, req in live_rows(step, launch):
         run, frontier = leaving.next_tokens[row], leaving.new_seq_lens[row]
-        if not 0 < frontier <= step.config.row_width:
+        if not 0 < frontier <= limits(step).row_width:
             continue
         if asked is not None and req.rid in asked.extended and frontier < _seqlen_at_launch(step, req):
             continue  # a middle chunk's token is thrown away

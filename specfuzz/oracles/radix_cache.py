@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Evict, Idle, Settle
+from specfuzz.core.event import Evict, Idle, Mix, Prefill, Settle
 from specfuzz.core.language import Continuation
 from specfuzz.core.lemmas import owned_len
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import CachedPath, PoolView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import gather, shares
+from specfuzz.oracles.facts import Truth, limits, shares
 
 HOLDS = Verdict.HOLDS
 TREE = Capability.RADIX | Capability.TREE_VIEW
@@ -109,6 +109,7 @@ def protected_size_is_the_locked_paths(step: Step, pool: PoolView) -> Finding:
     owner=Owner.RADIX_CACHE,
     scope=Scope.REQUEST,
     needs=Capability.RADIX | Capability.PAGED,
+    on=(Prefill, Mix, Settle, Idle, Evict),
     source="sglang 0.5.23 mem_cache/radix_cache RadixCache.checkpoint; sglang #34870",
     twin="prefix-hit",
 )
@@ -188,40 +189,45 @@ def _vouches(step: Step, req: ReqView, path: CachedPath, ends: dict[str, int]) -
 
 
 class _Expected:
-    """One cached path with the cells that its tokens ask for; draft is None where no following token is known."""
+    """One cached path with the cells that its tokens ask for."""
 
-    __slots__ = ("draft", "first", "path", "second", "slots")
+    __slots__ = ("path", "true")
 
-    def __init__(self, path: CachedPath, memo: dict[tuple[int, ...], Continuation], *, pending: bool) -> None:
-        text = memo.get(path.tokens)
-        if text is None:
-            text = memo[path.tokens] = Continuation(path.tokens)
-            text.target_cell(len(path.tokens) - 1)
-        due = len(path.slots) - (1 if pending else 0)
+    def __init__(self, step: Step, path: CachedPath) -> None:
         self.path = path
-        self.slots = path.slots[:due]
-        self.first = tuple(text.cells1[:due])
-        self.second = tuple(text.cells2[:due])
-        self.draft = tuple(text.cells1[1 : due + 1])[: len(path.tokens) - 1]
+        self.true = Truth(_text_of(step, path.tokens), path.slots, len(path.slots))
 
 
-def _expected(step: Step, pool: PoolView, *, pending: bool) -> list[_Expected]:
-    assert pool.cached is not None
-    known: tuple[tuple[CachedPath, ...], bool, list[_Expected]] | None = step.memo.get("expected-paths")
-    if known is not None and known[0] is pool.cached and known[1] is pending:
-        return known[2]
-    texts: dict[tuple[int, ...], Continuation] = step.memo.setdefault("path-texts", {})
-    if len(texts) > 256:
-        texts.clear()
-    found = [_Expected(path, texts, pending=pending) for path in pool.cached if path.slots]
-    step.memo["expected-paths"] = (pool.cached, pending, found)
+def _text_of(step: Step, tokens: tuple[int, ...]) -> Continuation:
+    """A text that starts with the tokens: a request's own where there is one, because its cells are known already."""
+    last, count = tokens[-1], len(tokens)
+    for asked in step.ledger.requests.values():
+        known = asked.text.tokens
+        if len(known) >= count and known[count - 1] == last and tuple(known[:count]) == tokens:
+            return asked.text
+    return Continuation(tokens)
+
+
+def _expected(step: Step, cached: tuple[CachedPath, ...]) -> list[_Expected]:
+    known: tuple[tuple[CachedPath, ...], list[_Expected]] | None = step.memo.get("expected-paths")
+    if known is not None and known[0] is cached:
+        return known[1]
+    memo: dict[CachedPath, _Expected] = step.memo.setdefault("expected-path", {})
+    found = []
+    for path in cached:
+        if path.slots:
+            expected = memo.get(path)
+            if expected is None:
+                expected = memo[path] = _Expected(step, path)
+            found.append(expected)
+    step.memo["expected-paths"] = (cached, found)
     return found
 
 
 def _last_may_be_pending(step: Step) -> bool:
     """Plain decoding under overlap caches one position whose KV its last, dead launch still has to write."""
     device = step.after.device
-    if step.config.speculative or not step.config.overlap or device is None:
+    if limits(step).speculative or not step.config.overlap or device is None:
         return False
     return bool(device.pending or step.ledger.prepared or step.ledger.in_flight or step.after.queue)
 
@@ -245,13 +251,14 @@ def cached_kv_is_true(step: Step) -> Finding:
     if not pool.cached or (device is step.before.device and pool.cached is step.before.pool.cached):
         return None
     finding: Finding = None
-    for wanted in _expected(step, pool, pending=_last_may_be_pending(step)):
-        if not wanted.slots:
-            continue
-        first, second = gather(device.target_v1, wanted.slots), gather(device.target_v2, wanted.slots)
-        if first != wanted.first or second != wanted.second:
-            layer = ("v1", first, wanted.first) if first != wanted.first else ("v2", second, wanted.second)
-            return _wrong_path(wanted, *layer)
+    for wanted in _expected(step, pool.cached):
+        true = wanted.true
+        first, second = true.read(device.target_v1), true.read(device.target_v2)
+        if first != true.first or second != true.second:
+            due = true.due - 1 if _last_may_be_pending(step) else true.due
+            for name, found, cells in (("v1", first, true.first), ("v2", second, true.second)):
+                if not found or found[:due] != cells[:due]:
+                    return _wrong_path(wanted.path, name, found, cells)
         finding = HOLDS
     return finding
 
@@ -277,25 +284,24 @@ def cached_draft_kv_is_true(step: Step) -> Finding:
     if Capability.CHUNKED_PREFILL in step.capabilities:
         return None  # where a chunk ended, the draft had not seen the next token
     finding: Finding = None
-    for wanted in _expected(step, pool, pending=_last_may_be_pending(step)):
-        slots = wanted.slots[: len(wanted.draft)]
-        if not slots:
-            continue
-        found = gather(device.draft_v1, slots)
-        if found != wanted.draft:
-            return _wrong_path(wanted, "draft", found, wanted.draft)
-        finding = HOLDS
+    for wanted in _expected(step, pool.cached):
+        true = wanted.true
+        found = true.read(device.draft_v1)
+        due = min(true.due, len(wanted.path.tokens) - 1)  # no further than the key names the following token
+        if found[:due] != true.shifted[:due] or not found:
+            return _wrong_path(wanted.path, "draft", found, true.shifted)
+        if due:
+            finding = HOLDS
     return finding
 
 
-def _wrong_path(path: _Expected, which: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> Clash:
+def _wrong_path(path: CachedPath, which: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> Clash:
     if not found:
         return Clash(f"slots {path.slots} exist", f"the tree caches the slots {path.slots}", "the KV pool has no such slot")
     place = next(p for p, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other)
-    token = path.path.tokens[place]
     return Clash(
         f"{which} of slot {path.slots[place]} = {found[place]} == {wanted[place]}",
-        f"the tree caches slot {path.slots[place]} for token {token} at position {place}",
+        f"the tree caches slot {path.slots[place]} for token {path.tokens[place]} at position {place}",
         f"the slot holds {found[place]} where that token after its prefix gives {wanted[place]}",
     )
 

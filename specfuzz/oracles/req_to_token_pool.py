@@ -7,7 +7,7 @@ from specfuzz.core.clock import Clock, Owner, Point, Scope
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, PoolView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import live_rows, row_slots
+from specfuzz.oracles.facts import limits, live_rows, row_slots
 
 HOLDS = Verdict.HOLDS
 
@@ -50,7 +50,7 @@ def window_follows_the_row(step: Step, launch: LaunchView) -> Finding:
     entry = launch.entry
     if entry is None:
         return Verdict.UNKNOWN
-    ahead = step.config.speculative and launch.mode == "DECODE"
+    ahead = limits(step).speculative and launch.mode == "DECODE"
     finding: Finding = None
     for row, req in live_rows(step, launch):
         window, start, length = entry.window[row], entry.prefix_lens[row], entry.seq_lens[row]

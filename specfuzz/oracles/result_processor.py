@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Idle, Settle
+from specfuzz.core.event import Abort, Idle, Prepare, Settle
 from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import extend_settled, is_dead, is_live
+from specfuzz.oracles.facts import LEDGER_EVENTS, extend_settled, is_dead, is_live, limits
 
 HOLDS = Verdict.HOLDS
 #: Lets a result change nothing else than this on a dead row: nothing at all.
@@ -40,6 +40,7 @@ def _was_live(step: Step, rid: str) -> ReqView | None:
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
     needs=Capability.SPECULATIVE,
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 managers/scheduler_components/batch_result_processor _resolve_spec_v2_tokens; sglang #24590",
     twin="verify-settles",
 )
@@ -91,7 +92,7 @@ def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
     if Capability.CHUNKED_PREFILL in step.capabilities and extends and not grown:
         return None  # a middle chunk emits nothing
     # A request that finishes by its extend result settles nothing after it.
-    wanted = grown - extends if step.config.speculative else 0
+    wanted = grown - extends if limits(step).speculative else 0
     found = req.kv_committed_len - before.kv_committed_len
     if found == wanted:
         return HOLDS
@@ -244,6 +245,7 @@ def nothing_emitted_past_the_end(step: Step, req: ReqView) -> Finding:
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
+    on=(Settle, Idle, Abort, Prepare),
     source="sglang 0.5.23 mem_cache/common release_kv_cache; sglang #12224",
     twin="finish",
 )

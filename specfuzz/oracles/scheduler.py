@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Retract, Settle
+from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
 from specfuzz.core.lemmas import ceil_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import carrying, is_live, same_residence
+from specfuzz.oracles.facts import LEDGER_EVENTS, carrying, is_live, limits, same_residence
 
 HOLDS = Verdict.HOLDS
 
@@ -20,6 +20,7 @@ HOLDS = Verdict.HOLDS
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 managers/scheduler_components/invariant_checker; sglang #33579",
     twin="launch",
 )
@@ -28,12 +29,13 @@ def ledger_in_order(step: Step, req: ReqView) -> Finding:
     if step.before.reqs.get(req.rid) is req or req.req_pool_idx is None:
         return None
     protected, committed, allocated = req.cache_protected_len, req.kv_committed_len, req.kv_allocated_len
-    if 0 <= protected <= committed <= allocated <= step.config.row_width:
+    width = limits(step).row_width
+    if 0 <= protected <= committed <= allocated <= width:
         return HOLDS
     return Clash(
-        f"0 <= {protected} <= {committed} <= {allocated} <= {step.config.row_width}",
-        f"{req.rid} holds row {req.req_pool_idx} with protected {protected}, committed {committed}, allocated {allocated}",
-        f"a row has {step.config.row_width} cells and each of these lengths contains the one before",
+        f"0 <= {protected} <= {committed} <= {allocated} <= {width}",
+        f"{req.rid} holds row {req.req_pool_idx}, protected {protected}, committed {committed}, allocated {allocated}",
+        f"a row has {width} cells and each of these lengths contains the one before",
     )
 
 
@@ -147,17 +149,16 @@ def prepare_never_commits(step: Step, req: ReqView) -> Finding:
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
+    on=(Prefill, Mix, Prepare, Settle, Idle),
     source="sglang 0.5.23 mem_cache/allocation alloc_for_decode_default; sglang #12224",
     twin="prepare",
 )
 def plain_claims_are_counted(step: Step, req: ReqView) -> Finding:
     """Plain decoding claims one position per launch when it prepares; every claim has its launch."""
-    if step.config.speculative or not is_live(req):
+    if limits(step).speculative or not is_live(req):
         return None
     ledger = step.ledger
     flying = carrying(step, req.rid)
-    if step.before.reqs.get(req.rid) is req and step.event.__class__ not in _MOVES_CLAIMS:
-        return None
     asked = ledger.requests[req.rid]
     if Capability.CHUNKED_PREFILL in step.capabilities and not (asked.extend_settled and req.output_ids):
         return None  # a chunk commits its own end; the claims start with the last one
@@ -170,9 +171,6 @@ def plain_claims_are_counted(step: Step, req: ReqView) -> Finding:
         f"kv_committed_len({req.rid}) is {req.kv_committed_len}",
         f"{req.seqlen} tokens are settled, {flying} forwards are in flight and {prepared} prepared: that claims {wanted}",
     )
-
-
-_MOVES_CLAIMS = (Prefill, Mix, Prepare, Settle, Idle)
 
 
 @oracle(
@@ -212,6 +210,7 @@ def extend_commits_its_window(step: Step, req: ReqView) -> Finding:
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 mem_cache/allocation alloc_for_spec_decode; sglang-jax #1147",
     twin="prepare",
 )
@@ -235,6 +234,7 @@ def allocated_never_shrinks(step: Step, req: ReqView) -> Finding:
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 managers/schedule_batch ScheduleBatch.prepare_for_decode; sglang #34924",
     twin="prepare",
 )
@@ -245,7 +245,11 @@ def clocks_tick_once(step: Step, req: ReqView) -> Finding:
         return None
     decode, extend = before.decode_batch_idx, before.extend_batch_idx
     why = "took part in no round"
-    if req.rid in step.receipt.retracted:
+    kind = type(step.event)
+    if kind is Verify or kind is Settle:
+        if req.decode_batch_idx == decode and req.extend_batch_idx == extend:
+            return HOLDS  # these events tick no clock
+    elif req.rid in step.receipt.retracted:
         decode = extend = 0
         why = "was retracted"
     elif _admitted(step, req.rid):

@@ -158,7 +158,7 @@ def rows_belong_to_their_requests(step: Step, launch: LaunchView) -> Finding:
 )
 def batch_arrays_agree(step: Step) -> Finding:
     """Filter and merge treat every per-row array of a batch alike."""
-    if step.after.batches is step.before.batches:
+    if step.after.batches == step.before.batches:
         return None
     finding: Finding = None
     for batch in step.after.batches:
@@ -189,7 +189,7 @@ def batch_arrays_agree(step: Step) -> Finding:
 )
 def mirror_equals_device(step: Step) -> Finding:
     """The host mirror of a batch's lengths is exact wherever the scheduler keeps one."""
-    if step.after.batches is step.before.batches:
+    if step.after.batches == step.before.batches:
         return None
     device = step.after.device
     if device is None:

@@ -8,7 +8,7 @@ from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import gather, is_live, launched, live_rows, settled_len, wrong_cell
+from specfuzz.oracles.facts import is_live, launched, limits, live_rows, settled_len, truth, wrong_cell
 from specfuzz.oracles.owners import OWNERS, may_write
 
 HOLDS = Verdict.HOLDS
@@ -31,7 +31,7 @@ def accept_in_range(step: Step, launch: LaunchView) -> Finding:
     leaving = launch.exit
     if leaving is None:
         return Verdict.UNKNOWN
-    most = step.config.max_accept if launch.mode == "DECODE" else 1
+    most = limits(step).max_accept if launch.mode == "DECODE" else 1
     for row, rid in enumerate(launch.rids):
         accepted, tokens = leaving.accept_lens[row], leaving.next_tokens[row]
         if not 1 <= accepted <= most or len(tokens) != accepted:
@@ -59,7 +59,7 @@ def frontier_steps_by_accept(step: Step, launch: LaunchView) -> Finding:
     leaving, entry = launch.exit, launch.entry
     if leaving is None or entry is None:
         return Verdict.UNKNOWN
-    stepping = step.config.speculative and launch.mode == "DECODE"
+    stepping = limits(step).speculative and launch.mode == "DECODE"
     for row, rid in enumerate(launch.rids):
         wanted = entry.seq_lens[row] + (leaving.accept_lens[row] if stepping else 0)
         if leaving.new_seq_lens[row] != wanted:
@@ -125,7 +125,7 @@ def draft_state_is_right(step: Step, launch: LaunchView) -> Finding:
     finding: Finding = None
     for row, req in live_rows(step, launch):
         base = entry.seq_lens[row]
-        if not 0 < base <= step.config.row_width:
+        if not 0 < base <= limits(step).row_width:
             continue
         hidden = step.ledger.requests[req.rid].text.hidden(base)
         if entry.hidden[row] != hidden or entry.topk_index[row] != unembed(hidden):
@@ -183,13 +183,11 @@ def draft_kv_is_true(step: Step, req: ReqView) -> Finding:
     due = min(settled_len(step, req), len(req.slots))
     if due <= 0:
         return None
-    text = step.ledger.requests[req.rid].text
-    text.target_cell(due)
-    wanted = tuple(text.cells1[1 : due + 1])
-    found = gather(device.draft_v1, req.slots[:due])
-    if found == wanted:
+    true = truth(step, "draft-truth", req, due)
+    found = true.read(device.draft_v1)
+    if found == true.shifted:
         return HOLDS
-    return wrong_cell("draft KV", req.rid, req.slots[:due], found, wanted, "its launch is settled")
+    return wrong_cell("draft KV", req.rid, true.slots, found, true.shifted, "its launch is settled")
 
 
 @oracle(
@@ -217,5 +215,3 @@ def worker_keeps_off_the_ledger(step: Step) -> Finding:
             )
         finding = HOLDS
     return finding
-
-

@@ -38,11 +38,13 @@ def violation_object(
     }  # fmt: skip
 
 
-def fault_object(message: str, kind: str, events: Sequence[Event], *, trace: str | None = None) -> dict[str, Any]:
+def fault_object(
+    message: str, kind: str, events: Sequence[Event], *, trace: str | None = None, baseline: str | None = None
+) -> dict[str, Any]:
     """An engine that raised, hung or died, as an entry of `violations`. kind: "exception", "hang" or "crash"."""
     return {
-        "oracle": "engine-fault", "owner": "scheduler", "clock": "host", "phase": kind, "events": len(events),
-        "notation": format_events(events), "trace": trace, "baseline": None, "fact": message,
+        "oracle": "engine-fault", "owner": "engine", "clock": "host", "phase": kind, "events": len(events),
+        "notation": format_events(events), "trace": trace, "baseline": baseline, "fact": message,
     }  # fmt: skip
 
 

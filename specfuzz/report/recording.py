@@ -71,7 +71,10 @@ def record(
     goals: Sequence[Reachable] = (),
 ) -> Recording:
     """Run the events on the system and write down what each clock said; stops after the first violation or fault."""
-    session = Session(system, config, oracles, goals, keep_digest=True)
+    try:
+        session = Session(system, config, oracles, goals, keep_digest=True)
+    except EngineFault as fault:  # it failed before the first event
+        return Recording(system=system.name, version=system.version, config=config, moments=(), fault=fault)
     moments: list[Moment] = []
     for event in events:
         before = len(session.steps)

@@ -29,9 +29,13 @@ def render_failure(
     table: ClockTable | None = None,
     replay: Iterable[str] = (),
     known: str | None = None,
+    others: Sequence[str] = (),
     width: int = 80,
 ) -> list[Text]:
-    """Lines of the report. replay: commands that show it again, never wrapped. known: reason from the baseline file."""
+    """Lines of the report. replay: commands that show it again, never wrapped. known: reason from the baseline file.
+
+    others: titles of what the same event violated besides.
+    """
     lines = [Text.assemble(("VIOLATED ", "bold red"), (violation.title, "bold"))]
     if known is not None:
         lines += _field("known", known, width)
@@ -39,7 +43,8 @@ def render_failure(
     lines += _field("values", violation.values, width)
     lines += _field("fact", violation.fact, width)
     lines += _field("but", violation.counterfact, width)
-    return [*lines, *_tail(events, violation.source, table, replay, width)]
+    lines += [*_tail(events, violation.source, table, replay, width)]
+    return [*lines, *(_field("also", "; ".join(others), width) if others else [])]
 
 
 def render_fault(
@@ -48,11 +53,13 @@ def render_fault(
     *,
     table: ClockTable | None = None,
     replay: Iterable[str] = (),
+    known: str | None = None,
     width: int = 80,
 ) -> list[Text]:
     """Lines for an engine that raised, hung or died: a finding, but not one that an oracle made."""
     kind = fault.kind if isinstance(fault, EngineFault) else "exception"
     lines = [Text.assemble(("VIOLATED ", "bold red"), (f"engine-fault [{kind}]", "bold"))]
+    lines += _field("known", known or "", width)
     lines += _field("fact", str(fault), width)
     return [*lines, *_tail(events, "", table, replay, width)]
 

@@ -28,7 +28,8 @@ class ViolationFound(AssertionError):
 def violation_type(identity: Identity) -> type[ViolationFound]:
     """The exception class of one identity, always the same object."""
     name = "".join(part.title() for part in identity.oracle.replace("_", "-").split("-"))
-    kind = type(name, (ViolationFound,), {"__doc__": f"Violation {identity}.", "__module__": __name__, "identity": identity})
+    body = {"__doc__": f"Violation {identity}.", "__module__": __name__, "identity": identity}
+    kind = type(name, (ViolationFound,), body)
     kind.__qualname__ = f"{name}[{identity.owner}, {identity.phase}]"
     return kind
 

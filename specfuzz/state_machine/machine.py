@@ -1,8 +1,9 @@
-"""The state machine: one session per example, one event per step, an exception of its own for every kind of violation."""
+"""The state machine: one session per example, one event per step, an exception type of its own per violation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hypothesis.internal.conjecture.data import ConjectureData
@@ -26,8 +27,8 @@ class _WeightedRules(SearchStrategy[Any]):
     """Chooses rule and arguments with one draw, by weight.
 
     Hypothesis' own strategy draws a rule uniformly and filters: a random choice may be rejected, each rejection is a
-    choice of its own, and every rule's precondition is asked each time. That is more than half of the cost of a step and
-    can't weigh. Where a Hypothesis doesn't ask `_rules_strategy`, its own one works on the same rules, unweighted.
+    choice of its own, and every rule's precondition is asked each time. That is more than half of the cost of a step,
+    and it can't weigh. A Hypothesis that doesn't ask `_rules_strategy` chooses among the same rules, unweighted.
     """
 
     def __init__(self, machine: SpecMachine) -> None:
@@ -39,23 +40,31 @@ class _WeightedRules(SearchStrategy[Any]):
         return self._machine.choose(roll), {"roll": roll}
 
 
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What `make_machine` was given."""
+
+    new_session: Callable[[], Session]
+    on_end: Callable[[Session], None] | None
+
+
 class SpecMachine(EventRules):
     """Chooses events for one session; subclasses made by `make_machine` know how to open it."""
 
-    new_session: ClassVar[Callable[[], Session]]
-    on_end: ClassVar[Callable[[Session], None] | None] = None
+    hooks: ClassVar[Hooks]
     profile: ClassVar[Profile] = PROFILES["dev"]
     _rule_of: ClassVar[dict[str, Rule]]
 
     def __init__(self) -> None:
         """Open a fresh session and forget everything else."""
         super().__init__()
-        self.session = type(self).new_session()
+        self.session = self.hooks.new_session()
         self.temper = temper_of(0, self.session.config.max_reqs)
         self._offers: Offers | None = None
+        self._pressed = False
         if "_rule_of" not in vars(type(self)):
             type(self)._rule_of = {made.function.__name__: made for made in self.rules}
-        self._rules_strategy = _WeightedRules(self)
+        self._rules_strategy = _WeightedRules(self)  # type: ignore[assignment]
 
     @initialize(roll=rolls())
     def set_temper(self, roll: int) -> None:
@@ -66,7 +75,7 @@ class SpecMachine(EventRules):
         """What is on offer now; looked up once per step."""
         if self._offers is None:
             self.scene = Scene(self.session.ledger)
-            self._offers = offers(self.scene, self.temper)
+            self._offers = offers(self.scene, self.temper, pressed=self._pressed)
         return self._offers
 
     def choose(self, roll: int) -> Rule:
@@ -92,11 +101,17 @@ class SpecMachine(EventRules):
         session = self.session
         if session.step(event):
             raise violation_found(session.violations, session.trace())
+        if session.steps:
+            receipt = session.steps[-1].receipt
+            if receipt.refused is not None:
+                self._pressed = True
+            elif receipt.finished or receipt.retracted or receipt.evicted:
+                self._pressed = False
 
     def teardown(self) -> None:
         """Hand the ended session to whoever counts."""
-        if self.on_end is not None:
-            type(self).on_end(self.session)  # type: ignore[misc]
+        if self.hooks.on_end is not None:
+            self.hooks.on_end(self.session)
 
 
 def make_machine(
@@ -112,8 +127,7 @@ def make_machine(
     body = {
         "__doc__": SpecMachine.__doc__,
         "__module__": __name__,
-        "new_session": staticmethod(new_session),
-        "on_end": None if on_end is None else staticmethod(on_end),
+        "hooks": Hooks(new_session, on_end),
         "profile": profile,
     }
     return type("SpecMachine", (SpecMachine,), body)

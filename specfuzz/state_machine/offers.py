@@ -1,4 +1,4 @@
-"""Which kinds of event are on offer in a scene, and with which weight: legality, the temper, and steering to rare events."""
+"""Which kinds of event are on offer in a scene and with which weight: legality, temper, steering to rare events."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ Offers = list[tuple[str, int]]
 SPARE_REQUESTS = 2
 
 
-def offers(scene: Scene, temper: Temper) -> Offers:
+#: Weight of idle while no request holds a row: such moments are short.
+IDLE_WHEN_EMPTY = 48
+
+
+def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
     """(kind, weight) of everything that is legal now and not muted; the first is the engine's natural step.
 
-    Never empty: with nothing live a submit is on offer, with something live a launch, a verify or a settle.
+    pressed: a prefill was refused, and nothing has been given back since. Never empty: with nothing live a submit is on offer, with something live a launch, a verify or a settle.
     """
     weights, config, found = temper.weights, scene.config, []
     in_flight = scene.in_flight
@@ -25,12 +29,13 @@ def offers(scene: Scene, temper: Temper) -> Offers:
         return found
     running, waiting, prepared = scene.running, scene.waiting, scene.prepared
     rows = len(running)
+    closing = temper.closing is not None and scene.ledger.events >= temper.closing and scene.live > 0
     if prepared is not None:
         found.append(("verify", weights["verify"]))
     elif scene.may_launch:
         if waiting:
-            # A prefill beyond the rows is refused: a rare sight is enough.
-            scale = 0 if rows >= config.max_reqs else 8 if rows < temper.rows else 1
+            # A prefill beyond the rows or the pool is refused: a rare sight is enough.
+            scale = 0 if pressed or closing or rows >= config.max_reqs else 8 if rows < temper.rows else 1
             found.append(("prefill", weights["prefill"] * scale or 1))
             if config.mixed_chunk and running:
                 found.append(("mix", weights["mix"] * scale or 1))
@@ -38,8 +43,8 @@ def offers(scene: Scene, temper: Temper) -> Offers:
             found.append(("prepare", weights["prepare"]))
     if in_flight:
         # Two in flight: the loop's next host step. One: whether the next launch overlaps is the interesting choice.
-        found.append(("settle", weights["settle"] * 2 if in_flight > 1 else weights["settle"] * (2 if not running else 1)))
-    if scene.live < config.max_reqs + SPARE_REQUESTS:
+        found.append(("settle", weights["settle"] * (2 if in_flight > 1 or not running else 1)))
+    if scene.live < config.max_reqs + SPARE_REQUESTS and not closing:
         scale = 64 if not scene.live else 40 if scene.live < temper.rows else 1
         found.append(("submit", weights["submit"] * scale))
     if in_flight and config.overlap:
@@ -50,13 +55,16 @@ def offers(scene: Scene, temper: Temper) -> Offers:
         # An armed stop near the decided end makes the next accepted run end inside.
         _add(found, "finish", weights["finish"] if rows else weights["finish"] // 4)
     if scene.abortable:
-        _add(found, "abort", weights["abort"] if scene.carried else weights["abort"] // 2)
+        # In flight, an abort waits for a result. Who still waits when the server closes is turned away.
+        _add(found, "abort", 48 if closing and waiting else weights["abort"] if scene.carried else weights["abort"] // 2)
     if running and scene.may_launch:
         # In flight, the row dies while a launch carries it.
         _add(found, "retract", weights["retract"] * 2 if in_flight else weights["retract"])
     if prepared is None and (scene.ended or rows):
         _add(found, "evict", weights["evict"] if config.radix else 1)
-    _add(found, "idle", weights["idle"] if scene.live else 1)
+    # With no row held, the idle checks have the whole pool to count.
+    empty = scene.ended and not running and not in_flight
+    _add(found, "idle", IDLE_WHEN_EMPTY if empty else weights["idle"])
     return found
 
 

@@ -38,8 +38,8 @@ PROFILES: dict[str, Profile] = {
 def machine_settings(profile: Profile, **changes: Any) -> settings:
     """Hypothesis settings of a profile; changes: settings that differ.
 
-    Generation only: a failure is shrunk by its events (`trace.shrink`), never by Hypothesis' choices. One step more than
-    events, because drawing the temper is a step. No deadline and no health checks: an engine takes the time that it takes.
+    Generation only: a failure is shrunk by its events (`trace.shrink`), never by Hypothesis' choices. One step more
+    than events, because drawing the temper is a step. No deadline and no health checks: an engine takes its time.
     """
     wanted: dict[str, Any] = {
         "max_examples": profile.max_examples,

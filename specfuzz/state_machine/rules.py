@@ -1,7 +1,7 @@
 """One rule per event. Its coarse precondition: some instance of the kind is legal now and the example doesn't mute it.
 
-A rule draws one roll and decodes its arguments from it, so arguments are never filtered: they name subjects that are legal
-now. What is illegal all the same is skipped by the session.
+A rule draws one roll and decodes its arguments from it, so arguments are never filtered: they name subjects that are
+legal now. What is illegal all the same is skipped by the session.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Container, Iterator
+from itertools import count, product
 from string import ascii_lowercase
 
 from specfuzz.core.legality import Asked, Ledger, Standing
@@ -12,12 +12,17 @@ from specfuzz.core.legality import Asked, Ledger, Standing
 _NAMES = [*ascii_lowercase, *("".join(pair) for pair in product(ascii_lowercase, repeat=2))]
 
 
+def _unused(requests: Container[str]) -> Iterator[str]:
+    return (name for number in count() if (name := f"r{number}") not in requests)
+
+
 class Scene:
     """The legal subjects of every kind of event, as the ledger has it now.
 
-    waiting: may be prefilled, as far as their own standing goes. running: admitted. finishable: no stop is armed and the
-    cap is not decided. abortable: live and not aborted. carried: rids of launches in flight and of the prepared batch.
-    live: number of requests that are not finished. ended: whether one has finished (its KV may be cached).
+    waiting: may be prefilled, as far as their own standing goes. running: admitted. finishable: no stop is armed and
+    the cap is not decided. abortable: live and not aborted. carried: rids of launches in flight and of the prepared
+    batch. armed: whether a running request has a stop armed. live: number of requests that are not finished. ended:
+    whether one has finished (its KV may be cached).
     """
 
     __slots__ = (
@@ -68,7 +73,4 @@ class Scene:
         """The next unused rid."""
         requests = self.ledger.requests
         name = _NAMES[len(requests)] if len(requests) < len(_NAMES) else f"r{len(requests)}"
-        return name if name not in requests else next(self._unused())
-
-    def _unused(self) -> Iterator[str]:
-        return (name for number in range(len(self.ledger.requests) + 1) if (name := f"r{number}") not in self.ledger.requests)
+        return name if name not in requests else next(_unused(requests))

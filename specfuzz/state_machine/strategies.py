@@ -1,4 +1,4 @@
-"""Hypothesis strategies, plural nouns: rolls (what the machine's rules draw), configurations, and events on their own."""
+"""Hypothesis strategies, plural nouns: rolls (what the machine's rules draw), configurations, parts of events."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KIND_BITS = 8
 #: One draw per step: KIND_BITS choose the kind of event, ARGUMENT_BITS its arguments.
 ROLL_BITS = KIND_BITS + ARGUMENT_BITS
 
-#: Rolls start far beyond the integers that Hypothesis favours: it draws some integers from pools of special constants, one
-#: of them collected from whatever local modules are imported, and others with a bias to small ones. Out here every roll is
-#: equally likely, and a seed means the same events in a checkout, in a wheel and next to other modules.
+#: Rolls start far beyond the integers that Hypothesis favours: it draws some integers from pools of special constants,
+#: one of them collected from whatever local modules are imported, and others with a bias to small ones. Out here every
+#: roll is equally likely, and a seed means the same events in a checkout, in a wheel and next to other modules.
 FIRST_ROLL = 3 << 70
 LAST_ROLL = FIRST_ROLL + (1 << ROLL_BITS) - 1
 

@@ -40,20 +40,26 @@ STRONG = (1, 0, 4, 0)
 SETTLE_FACTORS = (4, 4, 1, 8)  # in quarters
 
 
+#: Where an example that closes does so: most of its 40 events are over, enough are left to drain.
+CLOSING = 26
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Temper:
     """One example's bent. weights: by kind, 0 = muted. rows: how many live requests it aims at.
 
-    brief: short outputs, so that requests end and start often.
+    brief: short outputs, so that requests end and start often. closing: from this event on no new work is taken until
+    everything has left, as when a server drains; None = never.
     """
 
     weights: dict[str, int]
     rows: int
     brief: bool
+    closing: int | None = None
 
 
 def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE) -> Temper:
-    """The temper that an integer of at least 20 bits stands for; 0 is the plain one.
+    """The temper that an integer of at least 21 bits stands for; 0 is the plain one.
 
     most_rows: rows that the engine has. factors: of a family, by two bits of the draw.
     """
@@ -67,4 +73,5 @@ def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE) -> T
     bits >>= 2
     rows = min((3, 2, 4, 3)[bits & 3], most_rows)
     bits >>= 2
-    return Temper(weights=weights, rows=rows, brief=bits & 7 == 7)
+    closing = (None, None, CLOSING, None)[bits >> 3 & 3]
+    return Temper(weights=weights, rows=rows, brief=bits & 7 == 7, closing=closing)

@@ -17,11 +17,11 @@ from specfuzz.core.clock import Clock, Owner, Point
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event
 from specfuzz.core.notation import format_event
-from specfuzz.core.port import OpenOptions, System, open_system
+from specfuzz.core.port import System
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import Snapshot
 from specfuzz.core.verdict import Violation
-from specfuzz.errors import EngineFault, UsageError
+from specfuzz.errors import EngineFault
 from specfuzz.systems.lockstep_exclusions import EXCLUSIONS, Exclusion
 
 #: A cell of a snapshot: the field as it is counted, and where (a rid, a batch, a launch; "" for the whole).
@@ -234,32 +234,6 @@ def _clock_of(field: str) -> Clock:
     if field.startswith("relay."):
         return Clock.RELAY
     return Clock.DEVICE if field == "batch.seq_lens" else Clock.HOST
-
-
-class LockstepFactory:
-    """Opens `lockstep:A,B`."""
-
-    name = "lockstep"
-    summary = "two systems side by side, compared after every event: lockstep:A,B"
-
-    def open(self, argument: str, options: OpenOptions) -> System:
-        """Open both; raises UsageError unless there are two, and whatever opening them raises."""
-        first, comma, second = (part.strip() for part in argument.partition(","))
-        if not (first and comma and second):
-            raise UsageError(f"`lockstep:{argument}` does not name two systems; write `lockstep:A,B`.")
-        a = open_system(first, options)
-        try:
-            return LockstepSystem(a, open_system(second, options))
-        except BaseException:
-            a.close()
-            raise
-
-    def availability(self) -> tuple[bool, str, str, str]:
-        """Always available; its two systems may not be."""
-        return True, "", "", ""
-
-
-FACTORY = LockstepFactory()
 
 
 def cell_table(system: LockstepSystem) -> Mapping[str, tuple[int, int, int]]:

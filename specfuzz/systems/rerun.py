@@ -15,11 +15,11 @@ from specfuzz.core.clock import Clock, Owner, Point
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event
 from specfuzz.core.notation import format_event
-from specfuzz.core.port import OpenOptions, System, open_system
+from specfuzz.core.port import System
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import Snapshot
 from specfuzz.core.verdict import Violation
-from specfuzz.errors import EngineFault, UsageError
+from specfuzz.errors import EngineFault
 
 #: Snapshot field by clock; what isn't listed is the host's.
 CLOCKS = {"relay": Clock.RELAY, "device": Clock.DEVICE, "launches": Clock.DEVICE}
@@ -131,28 +131,3 @@ def _first_difference(where: str, one: Any, two: Any) -> tuple[str, Any, Any]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:120] + "…"
-
-
-class RerunFactory:
-    """Opens `rerun:A`."""
-
-    name = "rerun"
-    summary = "one system twice, to find randomness outside of the trace: rerun:A"
-
-    def open(self, argument: str, options: OpenOptions) -> System:
-        """Open it twice; raises UsageError without a name, and whatever opening raises."""
-        if not argument.strip():
-            raise UsageError("`rerun` does not name a system; write `rerun:A`.")
-        first = open_system(argument.strip(), options)
-        try:
-            return RerunSystem(first, open_system(argument.strip(), options))
-        except BaseException:
-            first.close()
-            raise
-
-    def availability(self) -> tuple[bool, str, str, str]:
-        """Always available; the system that it runs may not be."""
-        return True, "", "", ""
-
-
-FACTORY = RerunFactory()

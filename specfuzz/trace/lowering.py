@@ -14,7 +14,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from specfuzz.core.config import PAGE_SIZES, EngineConfig
-from specfuzz.core.event import Advance, Event, Evict, Finish, Mix, Prefill, Submit, Verify, rid_of
+from specfuzz.core.event import Advance, Event, Evict, Finish, Idle, Mix, Prefill, Settle, Submit, Verify, rid_of
 from specfuzz.errors import ConfigError
 
 #: The least value that legality leaves to an argument, by event class and field.
@@ -75,7 +75,11 @@ def lower_accept(event: Verify) -> Iterator[Event]:
 
 
 def lowered(event: Event, numbers: Callable[[int, int], Iterator[int]]) -> Iterator[Event]:
-    """Every event of the same class with one argument lower. numbers: which lower values of a number."""
+    """The event in every simpler form: a humbler verb or one argument lower. numbers: which lower values of one."""
+    if isinstance(event, Idle):
+        yield Settle()  # an idle hides how much of it the bug needs
+    if isinstance(event, Mix):
+        yield Prefill(event.rid, event.n)
     if isinstance(event, Verify):
         yield from lower_accept(event)
     for name, least in LEAST.get(type(event), {}).items():

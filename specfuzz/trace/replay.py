@@ -105,13 +105,18 @@ def replay_trace(
     goals: Sequence[Reachable] = (),
     *,
     tally: Tally | None = None,
+    same_system: bool | None = None,
 ) -> Replay:
-    """Apply the trace's events to a fresh `system` and judge them; raises ConfigError if the system can't run them."""
+    """Apply the trace's events to a fresh `system` and judge them; raises ConfigError if the system can't run them.
+
+    same_system: whether the header's expected verdict applies to this system; None asks whether the names are equal.
+    """
     counts = tally if tally is not None else Tally()
     before = sum(count.applied for count in counts.oracles.values())
     session = Session(system, trace.config, oracles, goals, tally=counts, keep_digest=True)
     recorded = _has_receipts(trace)
-    same_system = system.name == trace.system
+    if same_system is None:
+        same_system = system.name == trace.system
     divergence: Divergence | None = None
     for index, step in enumerate(trace.steps):
         if session.over:
@@ -146,12 +151,14 @@ def replay_trace(
     )  # fmt: skip
 
 
-def replay_many(trace: Trace, system: System, oracles: Sequence[Oracle], *, repeat: int) -> Repeats:
-    """Replay `repeat` times (at least once) on the same system, reset in between, and collect the digests."""
-    first = replay_trace(trace, system, oracles)
+def replay_many(
+    trace: Trace, system: System, oracles: Sequence[Oracle], *, repeat: int, same_system: bool | None = None
+) -> Repeats:
+    """Replay `repeat` times (at least once) on one system, reset in between, and collect the digests."""
+    first = replay_trace(trace, system, oracles, same_system=same_system)
     digests, odd = {first.digest: None}, None
     for _ in range(repeat - 1):
-        again = replay_trace(trace, system, oracles)
+        again = replay_trace(trace, system, oracles, same_system=same_system)
         digests[again.digest] = None
         if odd is None and again.digest != first.digest:
             odd = again

@@ -124,7 +124,8 @@ def _is_same_bug(entry: Stored, trace: Trace, bug: Identity) -> bool:
 def short_digest(trace: Trace, bug: Identity) -> str:
     """Eight hex digits that keep file names apart: from everything but the receipts."""
     # The bug itself is in, because names with hyphens run into each other.
-    text = f"{tuple(bug)}\n{trace.expected}\n{trace.system}\n{sorted(trace.config.as_dict().items())}\n{format_events(trace.events)}"
+    config = sorted(trace.config.as_dict().items())
+    text = f"{tuple(bug)}\n{trace.expected}\n{trace.system}\n{config}\n{format_events(trace.events)}"
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 

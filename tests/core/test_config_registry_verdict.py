@@ -39,7 +39,7 @@ def test_a_clash_names_both_fields(fields: dict[str, object], named: tuple[str, 
 
 
 def test_an_unknown_field_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="no field `pagesize`; fields: .*page_size"):
+    with pytest.raises(ConfigError, match=r"no field `pagesize`; fields: .*page_size"):
         EngineConfig().with_(pagesize=4)
 
 
@@ -58,19 +58,19 @@ def test_an_unknown_name_gets_the_closest_ones() -> None:
     with pytest.raises(UnknownName) as caught:
         registry.get("page-conserved")
     assert str(caught.value).startswith("there is no oracle `page-conserved`. Did you mean `pages-conserved`")
-    with pytest.raises(UnknownName, match="^there is no oracle `xyz`. Known: pages-conserved, rows-conserved.$"):
+    with pytest.raises(UnknownName, match=r"^there is no oracle `xyz`. Known: pages-conserved, rows-conserved.$"):
         registry.get("xyz")
 
 
 def test_an_empty_registry_says_so() -> None:
-    with pytest.raises(UnknownName, match="Known: none."):
+    with pytest.raises(UnknownName, match=r"Known: none."):
         Registry("oracle").get("a")
 
 
 def test_a_name_taken_twice_names_both_places() -> None:
     registry: Registry[object] = Registry("oracle")
     registry.register("one", test_an_empty_registry_says_so)
-    with pytest.raises(UsageError, match="registered twice: by .*says_so and by .*both_places"):
+    with pytest.raises(UsageError, match=r"registered twice: by .*says_so and by .*both_places"):
         registry.register("one", test_a_name_taken_twice_names_both_places)
 
 

@@ -7,7 +7,7 @@ from itertools import product
 from specfuzz.core import lemmas
 from specfuzz.core.config import PAGE_SIZES
 
-SMALL = range(0, 40)
+SMALL = range(40)
 
 
 def test_alignment_finds_the_nearest_multiple() -> None:
@@ -39,7 +39,7 @@ def test_a_settled_run_moves_both_lengths() -> None:
 def test_an_owner_caches_what_is_committed_and_not_past_the_stop() -> None:
     for committed, prompt in product(SMALL, (2, 5, 11)):
         assert lemmas.owned_len(committed, prompt, None) == len(range(committed))
-        for finished in range(0, 12):
+        for finished in range(12):
             kept = [p for p in range(committed) if p < prompt + finished]
             assert lemmas.owned_len(committed, prompt, finished) == len(kept)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +9,13 @@ import pytest
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
-from specfuzz.core.event import Event, Idle, Publish, Settle, Submit
+from specfuzz.core.event import Event, Idle, Publish, Settle
 from specfuzz.core.notation import parse_events
-from specfuzz.core.port import Comparing, OpenOptions, System
+from specfuzz.core.port import Comparing, System
 from specfuzz.core.receipt import NOTHING, Receipt
 from specfuzz.core.snapshot import BatchView, CachedPath, LaunchView, PoolView, RelayRow, RelayView, ReqView, Snapshot
 from specfuzz.core.verdict import Violation
-from specfuzz.errors import EngineFault, UnknownName, UsageError
+from specfuzz.errors import EngineFault
 from specfuzz.session import Session
 from specfuzz.systems import lockstep
 from specfuzz.systems.lockstep import LockstepSystem
@@ -25,8 +24,8 @@ from tests.trace.toy import ORACLES, ToySystem
 
 REQ = ReqView(rid="a", prompt_len=4, max_new=9, output_ids=(7,), kv_committed_len=4, req_pool_idx=1, slots=(5, 6, 7, 8))
 POOL = PoolView(
-    page_size=1, num_pages=8, max_reqs=2, free_pages=(1, 2, 3, 4), free_rows=(2,), available=4, evictable=0, protected=0,
-    cached=(CachedPath(tokens=(1, 2), slots=(5, 6)),),
+    page_size=1, num_pages=8, max_reqs=2, free_pages=(1, 2, 3, 4), free_rows=(2,), available=4, evictable=0,
+    protected=0, cached=(CachedPath(tokens=(1, 2), slots=(5, 6)),),
 )  # fmt: skip
 ROW = RelayRow(row=1, new_seq_len=5, output_token=7)
 STATE = Snapshot(
@@ -69,10 +68,10 @@ class Scripted:
         self.closed += 1
 
 
-def differences(b: Snapshot, a: Snapshot = STATE, **receipts: Receipt) -> tuple[list[Violation], LockstepSystem]:
-    system = LockstepSystem(
-        Scripted("one", a, receipts.get("a", NOTHING)), Scripted("two", b, receipts.get("b", NOTHING))
-    )
+def differences(
+    b: Snapshot, a: Snapshot = STATE, receipt_a: Receipt = NOTHING, receipt_b: Receipt = NOTHING
+) -> tuple[list[Violation], LockstepSystem]:
+    system = LockstepSystem(Scripted("one", a, receipt_a), Scripted("two", b, receipt_b))
     system.reset(EngineConfig())
     system.apply(Settle())
     return system.take_differences(3), system
@@ -161,19 +160,18 @@ def test_a_field_that_differs_is_a_violation_with_an_owner_and_both_names(field:
     [
         Receipt(launch=1), Receipt(mode="EXTEND"), Receipt(rows=("a",)), Receipt(admitted=(("a", 0, 4),)),
         Receipt(retracted=("a",)), Receipt(dropped=("a",)), Receipt(skipped=True), Receipt(settled=1),
-        Receipt(emitted=(("a", (7,)),)), Receipt(finished=(("a", "stop", 1),)), Receipt(evicted=1), Receipt(refused="no"),
+        Receipt(emitted=(("a", (7,)),)), Receipt(finished=(("a", "stop", 1),)), Receipt(evicted=1),
+        Receipt(refused="no"),
     ],
 )  # fmt: skip
 def test_every_decision_of_a_receipt_is_compared(receipt: Receipt) -> None:
-    assert len(differences(STATE, b=receipt)[0]) == 1
+    assert len(differences(STATE, receipt_b=receipt)[0]) == 1
 
 
-@pytest.mark.parametrize(
-    "receipts",
-    [{"b": Receipt(executed=9)}, {"a": Receipt(refused="no room"), "b": Receipt(refused="out of memory")}],
-)
-def test_device_progress_and_words_are_not_decisions(receipts: dict[str, Receipt]) -> None:
-    assert not differences(STATE, **receipts)[0]
+def test_device_progress_and_words_are_not_decisions() -> None:
+    assert not differences(STATE, receipt_b=Receipt(executed=9))[0]
+    refusals = Receipt(refused="no room"), Receipt(refused="out of memory")
+    assert not differences(STATE, receipt_a=refusals[0], receipt_b=refusals[1])[0]
 
 
 def test_ids_of_rows_slots_and_pages_are_never_compared() -> None:
@@ -312,32 +310,3 @@ def test_a_bug_on_either_side_ends_the_session_as_a_lockstep_violation() -> None
         assert "lockstep" in {violation.oracle for violation in run.violations}
         facts = " ".join(v.fact + v.counterfact for v in run.violations if v.oracle == "lockstep")
         assert "toy (1): " in facts and "toy (2): " in facts
-
-
-@pytest.mark.parametrize("argument", ["", "one", "one,", ",two"])
-def test_two_systems_must_be_named(argument: str) -> None:
-    with pytest.raises(UsageError, match="write `lockstep:A,B`"):
-        lockstep.FACTORY.open(argument, OpenOptions())
-
-
-def test_the_first_is_closed_when_the_second_can_not_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Scripted("one")
-
-    def opened(spec: str, options: OpenOptions) -> System:
-        if spec == "one":
-            return first
-        raise UnknownName("there is no system `two`.")
-
-    monkeypatch.setattr(lockstep, "open_system", opened)
-    with pytest.raises(UnknownName):
-        lockstep.FACTORY.open("one,two", OpenOptions())
-    assert first.closed == 1
-
-
-def test_a_submit_reaches_both_in_the_same_form() -> None:
-    a, b = Scripted("one"), Scripted("two")
-    forms: list[Callable[[], System]] = [lambda: a, lambda: b]
-    system = LockstepSystem(*(form() for form in forms))
-    system.reset(EngineConfig())
-    system.apply(Submit("a", 4, 9))
-    assert a.seen == b.seen

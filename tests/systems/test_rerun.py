@@ -9,12 +9,11 @@ import pytest
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event, Settle
 from specfuzz.core.notation import parse_events
-from specfuzz.core.port import Comparing, OpenOptions, System
+from specfuzz.core.port import Comparing, System
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import Snapshot
-from specfuzz.errors import EngineFault, UsageError
+from specfuzz.errors import EngineFault
 from specfuzz.session import Session
-from specfuzz.systems import rerun
 from specfuzz.systems.rerun import RerunSystem
 from tests.trace.toy import ToySystem
 
@@ -103,8 +102,3 @@ def test_closing_closes_both() -> None:
     first, second = ToySystem(), ToySystem()
     RerunSystem(first, second).close()
     assert first.closed and second.closed
-
-
-def test_a_system_must_be_named() -> None:
-    with pytest.raises(UsageError, match="write `rerun:A`"):
-        rerun.FACTORY.open("", OpenOptions())

@@ -43,6 +43,11 @@ def test_another_system_is_expected_to_hold() -> None:
     assert again.expected is None and again.verdict is Verdict.HOLDS and again.came_about
 
 
+def test_the_caller_may_say_that_it_is_the_recorded_system() -> None:
+    again = replay_trace(record(ToySystem("leak", name="bad")), ToySystem("leak"), ORACLES, same_system=True)
+    assert again.expected == LEAK and again.came_about
+
+
 def test_another_system_that_has_the_bug_too_does_not_pass() -> None:
     again = replay_trace(record(ToySystem("leak", name="bad")), ToySystem("leak"), ORACLES)
     assert again.got == LEAK and not again.came_about

@@ -200,6 +200,11 @@ def test_a_pair_that_only_goes_together_goes() -> None:
     assert format_events(result.events) == "idle"
 
 
+def test_an_idle_becomes_the_settle_that_the_bug_needs() -> None:
+    result = shrunk_toy("late", text="submit(x,4,9) prefill(x) retract(x) idle")
+    assert format_events(result.events) == "submit(a,2,1) prefill(a) retract(a) settle"
+
+
 def test_a_small_pool_that_the_bug_needs_gets_as_small_as_it_can() -> None:
     def tight(config: EngineConfig, events: tuple[Event, ...]) -> bool:
         return bool(events) and config.num_pages <= 40

@@ -14,41 +14,36 @@ from pathlib import Path
 from specfuzz.core.port import OpenOptions
 from specfuzz.errors import MissingPart, UsageError
 from specfuzz.systems.sglang.client import LocalSglang, RemoteSglang
-from specfuzz.systems.sglang.install import INSTALL, engine_python, install_sglang, why_not
+from specfuzz.systems.sglang.environment import INSTALL, engine_python, install, why_not
 from specfuzz.systems.sglang.mutants import MUTANTS, PlantedBug
 from specfuzz.systems.sglang.versions import PINNED
 
-__all__ = ["MUTANTS", "LocalSglang", "PlantedBug", "RemoteSglang", "SglangFactory", "install_sglang"]
+__all__ = ["MUTANTS", "LocalSglang", "PlantedBug", "RemoteSglang", "availability", "install", "open_sglang"]
 
 
-class SglangFactory:
-    """Opens the real SGLang: in-process where it is importable, else in its own environment."""
+def open_sglang(argument: str, options: OpenOptions) -> LocalSglang | RemoteSglang:
+    """Open the engine. argument: empty, or the name of a planted bug. Raises MissingPart, UnknownName or UsageError."""
+    mutant = MUTANTS.get(argument).name if argument else None
+    path = _checkout(options.engine_path)
+    if options.device != "cpu":
+        raise UsageError(f"`--device`={options.device} does not fit `--system`=sglang: its adapter drives the CPU only.")
+    if _importable():
+        return LocalSglang(engine_path=path, mutant=mutant)
+    python = engine_python()
+    if python is None:
+        raise MissingPart(f"SGLang is not here: {why_not()} Run `{INSTALL}`.")
+    return RemoteSglang(python, step_timeout=options.step_timeout, engine_path=path, mutant=mutant)
 
-    name = "sglang"
-    summary = f"the real scheduler classes of SGLang (written for {PINNED}), NONE and EAGLE"
 
-    def open(self, argument: str, options: OpenOptions) -> LocalSglang | RemoteSglang:
-        """argument: empty, or the name of a planted bug. Raises MissingPart, UnknownName or UsageError."""
-        mutant = MUTANTS.get(argument).name if argument else None
-        path = _checkout(options.engine_path)
-        if options.device != "cpu":
-            raise UsageError(f"`--device`={options.device} does not fit `--system`=sglang: its adapter drives the CPU only.")
-        if _importable():
-            return LocalSglang(engine_path=path, mutant=mutant)
-        python = engine_python()
-        if python is None:
-            raise MissingPart(f"SGLang is not here: {why_not()} Run `{INSTALL}`.")
-        return RemoteSglang(python, step_timeout=options.step_timeout, engine_path=path, mutant=mutant)
-
-    def availability(self) -> tuple[bool, str, str, str]:
-        """(available, version, why_not, install command)."""
-        if _importable():
-            try:
-                return True, version("sglang"), "", INSTALL
-            except PackageNotFoundError:
-                return True, "unknown", "", INSTALL
-        available = engine_python() is not None
-        return available, PINNED if available else "", "" if available else why_not(), INSTALL
+def availability() -> tuple[bool, str, str, str]:
+    """(available, version, why_not, install command)."""
+    if _importable():
+        try:
+            return True, version("sglang"), "", INSTALL
+        except PackageNotFoundError:
+            return True, "unknown", "", INSTALL
+    available = engine_python() is not None
+    return available, PINNED if available else "", "" if available else why_not(), INSTALL
 
 
 def _importable() -> bool:

@@ -165,6 +165,8 @@ class RemoteSglang:
         self._process: EngineProcess | None = self._start()
         self._mutant = mutant
         self._snapshot: Snapshot | None = None
+        if mutant is not None:
+            self.name = f"sglang:{mutant}"
         self.version = self._process.loaded.version
         self._recording = self._process.loaded.recording
         self.engine_seconds = 0.0
@@ -216,6 +218,8 @@ class LocalSglang:
 
         if engine_path is not None and engine_path not in sys.path:
             sys.path.insert(0, engine_path)
+        if mutant is not None:
+            self.name = f"sglang:{mutant}"
         self._runner = Runner()
         self._mutant = mutant
         self._snapshot: Snapshot | None = None

@@ -55,16 +55,14 @@ class WriteLog:
 
 
 def _recording(base: type, owned: frozenset[str], log: WriteLog) -> type:
-    """A subclass of `base` that records assignments to `owned` once an instance has a rid."""
+    """A subclass of `base` that records changes of `owned` once an instance has a rid."""
     write = base.__setattr__
 
     def recorded(self: Any, name: str, value: Any) -> None:
         if name in owned:
             rid = getattr(self, "_specfuzz_rid", None)
-            if rid is not None:
-                log.records.append(
-                    WriteRecord(field=name, rid=rid, writer=_writer(), old=int(getattr(self, name)), new=int(value))
-                )
+            if rid is not None and (old := int(getattr(self, name))) != value:
+                log.records.append(WriteRecord(field=name, rid=rid, writer=_writer(), old=old, new=int(value)))
         write(self, name, value)
 
     slots = {} if hasattr(base, "__dict__") and "__dict__" in dir(base) else {"__slots__": ("_specfuzz_rid",)}

@@ -7,8 +7,8 @@ worker, which stands where SGLang's workers stand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specfuzz.core.capability import Capability
@@ -49,7 +49,8 @@ class Planted:
 class PlantedBug:
     """One bug. killed_by: oracles of which at least one must be violated. needs: what the configuration must offer.
 
-    algorithm: the one that it is pinned to. source: where such a bug was seen, or why it can happen.
+    algorithm: the one that it is pinned to. source: where such a bug was seen, or why it can happen. config: pinned fields.
+    equivalent: why it can't die, or None.
     """
 
     name: str
@@ -60,6 +61,8 @@ class PlantedBug:
     algorithm: str
     source: str
     patch: Callable[[Engine, Swap], None]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    equivalent: str | None = None
 
     def plant(self, engine: Engine) -> Planted:
         """Rebind the engine's names for one run."""
@@ -111,7 +114,7 @@ def _apply_late(engine: Engine, swap: Swap, is_dead: Callable[[Any], bool]) -> N
 @_bug(
     "late-result-applied-to-finished",
     Owner.RESULT_PROCESSOR,
-    ("dead-rows-unchanged",),
+    ("dead-rows-are-inert",),
     needs=_SPECULATIVE | _OVERLAP,
     source="the `req.finished()` guard of _resolve_spec_v2_tokens and process_batch_result_decode",
 )
@@ -123,7 +126,7 @@ def _late_finished(engine: Engine, swap: Swap) -> None:
 @_bug(
     "late-result-applied-to-retracted",
     Owner.RESULT_PROCESSOR,
-    ("dead-rows-unchanged",),
+    ("dead-rows-are-inert",),
     needs=_SPECULATIVE | _OVERLAP,
     source="the `req.is_retracted` guard of _resolve_spec_v2_tokens and process_batch_result_decode",
 )
@@ -135,7 +138,7 @@ def _late_retracted(engine: Engine, swap: Swap) -> None:
 @_bug(
     "length-before-stop",
     Owner.RESULT_PROCESSOR,
-    ("nothing-after-the-stop",),
+    ("finish-reason-is-first", "nothing-emitted-past-the-end"),
     needs=_SPECULATIVE,
     source="Req.update_finish_state checks the stop first because one accepted run can cross both",
 )
@@ -159,7 +162,7 @@ def _length_before_stop(engine: Engine, swap: Swap) -> None:
 @_bug(
     "reserve-1x",
     Owner.SCHEDULER,
-    ("decode-reserve",),
+    ("reserve-covers-two-rounds",),
     needs=_SPECULATIVE | _OVERLAP,
     source="get_alloc_reserve_per_decode: the second half absorbs the one unsettled verify",
 )
@@ -172,7 +175,7 @@ def _reserve_1x(engine: Engine, swap: Swap) -> None:
 @_bug(
     "worker-advances-committed",
     Owner.SPEC_WORKER,
-    ("committed-has-one-owner", "steady-bonus"),
+    ("worker-keeps-off-the-ledger", "steady-bonus"),
     needs=_SPECULATIVE,
     source="the pre-claim protocol of older releases: the worker counted the bonus before its result was processed",
 )
@@ -195,7 +198,7 @@ def _worker_advances(engine: Engine, swap: Swap) -> None:
 @_bug(
     "retract-keeps-committed",
     Owner.SCHEDULER,
-    ("waiting-holds-nothing",),
+    ("retraction-resets",),
     needs=_SPECULATIVE,
     source="Req.reset_for_retract clears kv_committed_len by hand",
 )
@@ -217,7 +220,7 @@ def _retract_keeps_committed(engine: Engine, swap: Swap) -> None:
 @_bug(
     "leaked-forward-mode",
     Owner.ISOLATION,
-    ("mode-restored", "isolation-restores-bindings"),
+    ("mode-is-restored", "bindings-are-restored"),
     needs=_SPECULATIVE,
     source="Scheduler._forward_isolation: without the restore the next step merges a decode batch as an extend",
 )
@@ -241,7 +244,7 @@ def _leaked_mode(engine: Engine, swap: Swap) -> None:
 @_bug(
     "in-place-frontier",
     Owner.SPEC_WORKER,
-    ("no-writes-through-isolation",),
+    ("no-write-through-the-isolation",),
     needs=_SPECULATIVE,
     source="isolation restores bindings; an in-place write through a shared tensor escapes it",
 )
@@ -264,7 +267,7 @@ def _in_place_frontier(engine: Engine, swap: Swap) -> None:
 @_bug(
     "publish-old-frontier",
     Owner.FUTURE_MAP,
-    ("published-is-the-frontier",),
+    ("publish-equals-result",),
     needs=_SPECULATIVE | _OVERLAP,
     source="a publish that is placed before accept hands the next round the frontier of this one",
 )
@@ -285,7 +288,7 @@ def _publish_old(engine: Engine, swap: Swap) -> None:
 @_bug(
     "stash-drops-hidden",
     Owner.FUTURE_MAP,
-    ("draft-accepts-as-asked",),
+    ("relay-holds-the-draft-state", "draft-state-is-right", "right-draft-is-accepted"),
     needs=_SPECULATIVE | _OVERLAP,
     source="relay payloads whose extras are optional: the text stays right, acceptance collapses",
 )
@@ -306,7 +309,7 @@ def _stash_drops_hidden(engine: Engine, swap: Swap) -> None:
 @_bug(
     "filter-keeps-future-indices",
     Owner.SCHEDULER,
-    ("future-indices-match-rows",),
+    ("future-indices-are-rows",),
     needs=_SPECULATIVE | _OVERLAP,
     source="ScheduleBatch.filter_batch must be forwarded to spec_info",
 )
@@ -319,7 +322,7 @@ def _filter_keeps(engine: Engine, swap: Swap) -> None:
 @_bug(
     "over-allocation-leaked",
     Owner.KV_ALLOCATOR,
-    ("pages-conserved",),
+    ("pages-are-conserved",),
     needs=_SPECULATIVE,
     source="release_kv_cache: what was reserved beyond the owned length must be freed too",
 )
@@ -331,7 +334,7 @@ def _over_allocation(engine: Engine, swap: Swap) -> None:
 @_bug(
     "double-free-at-finish",
     Owner.KV_ALLOCATOR,
-    ("no-page-twice", "pages-conserved"),
+    ("free-list-is-distinct", "pages-are-conserved"),
     needs=_SPECULATIVE,
     source="the allocators don't notice a double free unless SGLANG_DEBUG_MEMORY_POOL is set",
 )

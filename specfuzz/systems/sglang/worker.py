@@ -134,7 +134,7 @@ class ToyWorker:
             windows.append(window)
         self._enter(batch, windows, bonus=bonus, topk_index=first, hidden=hidden)
         for index, (req, window) in enumerate(zip(batch.reqs, windows, strict=True)):
-            wanted = min(self.accept.get(req.rid, 1), width)
+            wanted = max(1, self.accept.get(req.rid, 1))
             chain = self._propose(window, first[index], hidden[index], wanted)
             window.tokens = np.array([bonus[index], *chain], dtype=np.int64)
         # A real worker rebinds all of these for the target forward; isolation must undo every one.

@@ -11,8 +11,8 @@ import pytest
 
 from specfuzz.core.port import OpenOptions
 from specfuzz.errors import MissingPart, UnknownName, UsageError
-from specfuzz.systems.sglang import SglangFactory
-from specfuzz.systems.sglang.install import LOCK, build_python
+from specfuzz.systems.sglang import availability, open_sglang
+from specfuzz.systems.sglang.environment import LOCK, build_python
 
 
 @pytest.fixture
@@ -23,31 +23,30 @@ def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_an_environment_the_factory_says_how_to_get_one(no_engine: Path) -> None:
-    factory = SglangFactory()
-    available, version, why_not, command = factory.availability()
+    available, version, why_not, command = availability()
     assert (available, version) == (False, "")
     assert str(no_engine) in why_not
     assert command == "specfuzz systems install sglang"
     with pytest.raises(MissingPart, match="specfuzz systems install sglang"):
-        factory.open("", OpenOptions())
+        open_sglang("", OpenOptions())
 
 
 def test_a_half_built_environment_does_not_count(no_engine: Path) -> None:
     python = no_engine / "sglang-0.5.23" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.touch()
-    assert SglangFactory().availability()[0] is False
-    assert "was not finished" in SglangFactory().availability()[2]
+    assert availability()[0] is False
+    assert "was not finished" in availability()[2]
 
 
 def test_an_unknown_planted_bug_names_the_closest(no_engine: Path) -> None:
     with pytest.raises(UnknownName, match="reserve-1x"):
-        SglangFactory().open("reserve-1", OpenOptions())
+        open_sglang("reserve-1", OpenOptions())
 
 
 def test_a_checkout_without_the_package_is_refused(no_engine: Path) -> None:
     with pytest.raises(UsageError, match="--engine-path"):
-        SglangFactory().open("", OpenOptions(engine_path=str(no_engine)))
+        open_sglang("", OpenOptions(engine_path=str(no_engine)))
 
 
 def test_a_python_without_a_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

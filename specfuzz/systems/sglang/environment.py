@@ -34,6 +34,10 @@ _GPU_PART = re.compile(r"\s*(nvidia(?!-ml-py)|cuda|rocm|pytorch-triton)", re.IGN
 Say = Callable[[str], None]
 
 
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def engines_dir() -> Path:
     """Where engine environments live: SPECFUZZ_ENGINES_DIR, else the user's cache folder."""
     named = os.environ.get("SPECFUZZ_ENGINES_DIR")
@@ -43,14 +47,14 @@ def engines_dir() -> Path:
     return (Path(cache).expanduser() if cache else Path.home() / ".cache") / "specfuzz" / "engines"
 
 
-def environment() -> Path:
+def engine_folder() -> Path:
     """The folder of the pinned release's environment, whether or not it exists."""
     return engines_dir() / f"sglang-{PINNED}"
 
 
 def engine_python() -> Path | None:
     """The interpreter of the installed environment, or None if there is none or its lock is another one."""
-    folder = environment()
+    folder = engine_folder()
     try:
         marker = json.loads(_marker(folder).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -61,7 +65,7 @@ def engine_python() -> Path | None:
 
 def why_not() -> str:
     """Why there is no usable environment, as one sentence."""
-    folder = environment()
+    folder = engine_folder()
     if not folder.exists():
         return f"there is no engine environment at {folder}."
     if not _marker(folder).exists():
@@ -84,12 +88,12 @@ def build_python() -> str:
     )
 
 
-def install_sglang(say: Say = print, *, force: bool = False) -> Path:
+def install(say: Say = _to_stderr, *, force: bool = False) -> Path:
     """Build the environment unless it is there and return its interpreter. Raises MissingPart if a step fails.
 
     say: receives one line per step. force: build it anew even if it is complete.
     """
-    folder = environment()
+    folder = engine_folder()
     with _one_at_a_time(folder):
         ready = engine_python()
         if ready is not None and not force:

@@ -1,0 +1,72 @@
+"""Planted bugs of forward isolation and tensor lifetime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from specfuzz.core.capability import Capability
+from specfuzz.gpu.races import Access
+from specfuzz.mutants import mutant
+from specfuzz.reference.isolation import KeepAliveRing
+from specfuzz.reference.req import SamplingBatchInfo
+from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
+from specfuzz.reference.scheduler import Scheduler
+
+
+@mutant("leaked-forward-mode", source="sglang 0.5.23 _forward_isolation", killed_by=("mode-is-restored",), needs=Capability.SPECULATIVE)
+def leaked_forward_mode(engine: Scheduler) -> None:
+    """The worker's TARGET_VERIFY stays on the scheduler's batch."""
+    run = engine.forward.run_batch
+
+    def run_batch(batch: ScheduleBatch) -> Any:
+        decoding = batch.forward_mode is ForwardMode.DECODE
+        result = run(batch)
+        if decoding:
+            batch.forward_mode = ForwardMode.TARGET_VERIFY
+        return result
+
+    engine.forward.run_batch = run_batch  # type: ignore[method-assign]
+
+
+def _bump_kernel(access: Access, seq_lens: torch.Tensor) -> None:
+    seq_lens += 1
+
+
+@mutant("in-place-write", source="sglang #26376", killed_by=("no-write-through-the-isolation",), needs=Capability.SPECULATIVE)
+def in_place_write(engine: Scheduler) -> None:
+    """The worker advances the scheduler's seq_lens in place, which isolation can't undo."""
+    work = engine.model_worker.forward_batch_generation
+
+    def forward(batch: ScheduleBatch, on_publish: Any) -> Any:
+        decoding = batch.forward_mode is ForwardMode.DECODE
+        result = work(batch, on_publish)
+        if decoding:
+            engine.streams.forward.launch("advance_seq_lens", _bump_kernel, batch.seq_lens)
+        return result
+
+    engine.model_worker.forward_batch_generation = forward  # type: ignore[method-assign]
+
+
+@mutant("ring-of-one", source="sglang 0.5.23 record_batch_in_overlap", killed_by=("tensors-outlive-their-forward",), needs=Capability.SPECULATIVE | Capability.OVERLAP | Capability.RACE_CHECK)
+def ring_of_one(engine: Scheduler) -> None:
+    """The keep-alive ring covers one launch instead of two."""
+    engine.forward.ring = KeepAliveRing(1)
+
+
+class _Shared(SamplingBatchInfo):
+    def copy_for_forward(self) -> SamplingBatchInfo:
+        return self
+
+
+@mutant("sampling-info-shared", source="sglang #7613", killed_by=("sampling-info-is-copied",), needs=Capability.SPECULATIVE)
+def sampling_info_shared(engine: Scheduler) -> None:
+    """The forward gets the scheduler's own sampling_info instead of a copy."""
+    prepare = engine.prepare_for_decode
+
+    def prepare_for_decode(batch: ScheduleBatch) -> None:
+        prepare(batch)
+        batch.sampling_info = _Shared(batch.sampling_info.penalizer if batch.sampling_info else None)
+
+    engine.prepare_for_decode = prepare_for_decode  # type: ignore[method-assign]
