@@ -38,7 +38,7 @@ class Errand:
 
 
 def run(errand: Errand, jobs: int = 1) -> FuzzReport:
-    """Run the campaign; with several jobs each one walks every jobs-th configuration, with the same seeds and budgets."""
+    """Run the campaign; of several jobs each walks every jobs-th configuration, with the same seeds and budgets."""
     parts = divided(errand, jobs)
     if len(parts) == 1:
         return run_errand(errand)

@@ -36,8 +36,8 @@ FINDINGS = "findings"
 def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
     """Fuzz a system over a pairwise cover of configurations; flags and --config fix fields, what is left open varies.
 
-    Exit status 0 if all holds, 1 if something is violated, 3 if an oracle of --oracles never applied or no example ended.
-    Without --max-examples and --max-time the profile says how many examples are run.
+    Exit status 0 if all holds, 1 if something is violated, 3 if an oracle of --oracles never applied or no example
+    ended. Without --max-examples and --max-time the profile says how many examples are run.
     """
     from specfuzz.campaign.covers import Factors, covering_configs
     from specfuzz.reference.algorithms import ALGORITHMS

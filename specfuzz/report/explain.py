@@ -23,6 +23,8 @@ from specfuzz.report.recording import Moment, Recording
 POOL = "pool"
 #: A clock that the system doesn't show at all, and a value that isn't there.
 UNSEEN, ABSENT = "?", "-"
+#: Memory that its queued writer has not reached yet; no length is that large.
+UNWRITTEN, _MOST_LENGTH = "junk", 1 << 31
 #: More blocks than this are left out of a report; the rest is one `explain` away.
 MOST_BLOCKS = 3
 
@@ -125,7 +127,8 @@ def _peeked_seq_len(snapshot: Snapshot, rid: str) -> Value:
     for name in ("prepared", "running", "last"):
         for batch in snapshot.batches:
             if batch.name == name and rid in batch.rids and batch.seq_lens is not None:
-                return batch.seq_lens[batch.rids.index(rid)]
+                length = batch.seq_lens[batch.rids.index(rid)]
+                return length if 0 <= length < _MOST_LENGTH else UNWRITTEN
     return None
 
 
@@ -164,7 +167,7 @@ REQUEST_COLUMNS = (
     Column("commit", Clock.HOST, "kv_committed_len", _host("kv_committed_len"), r"committed"),
     Column("alloc", Clock.HOST, "kv_allocated_len", _host("kv_allocated_len"), r"allocated|\bslots?\b|owned"),
     Column("len", Clock.RELAY, "new_seq_lens_buf", _relay("new_seq_len"), r"new_seq_len|publish|resolve"),
-    Column("token", Clock.RELAY, "output_tokens_buf", _relay("output_token"), r"output_tokens?_buf|output_token|bonus"),
+    Column("token", Clock.RELAY, "output_tokens_buf", _relay("output_token"), r"output_token|bonus|\btokens?\b"),
     Column("lens", Clock.DEVICE, "seq_lens now", _peeked_seq_len, r"(?<!new_)\bseq_lens\b"),
     Column("saw", Clock.DEVICE, "seq_lens at entry", _entered, r"entry|\bsaw\b|window|input"),
     Column("new", Clock.DEVICE, "new_seq_lens at exit", _exited, r"exit|new_seq_lens|accept|next_tokens"),

@@ -11,8 +11,8 @@ Offers = list[tuple[str, int]]
 SPARE_REQUESTS = 2
 
 
-#: Weight of idle while no request holds a row: such moments are short.
-IDLE_WHEN_EMPTY = 48
+#: How much more an idle check is wanted while no request holds a row: such moments are short.
+WHEN_EMPTY = 24
 
 
 def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
@@ -64,7 +64,7 @@ def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
         _add(found, "evict", weights["evict"] if config.radix else 1)
     # With no row held, the idle checks have the whole pool to count.
     empty = scene.ended and not running and not in_flight
-    _add(found, "idle", IDLE_WHEN_EMPTY if empty else weights["idle"])
+    _add(found, "idle", weights["idle"] * (WHEN_EMPTY if empty else 1))
     return found
 
 
