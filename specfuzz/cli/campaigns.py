@@ -19,7 +19,8 @@ from specfuzz.core.verdict import Identity
 if TYPE_CHECKING:
     from specfuzz.campaign.fuzz import Finding, FuzzReport
 
-A, R = TypeVar("A"), TypeVar("R")
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

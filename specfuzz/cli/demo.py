@@ -9,11 +9,11 @@ import click
 from rich.text import Text
 
 from specfuzz.cli.engines import opened, options_of, oracles_of
-from specfuzz.cli.findings import report_width, show
+from specfuzz.cli.findings import show
 from specfuzz.cli.flags import Flags, with_flags
 from specfuzz.cli.fuzz import kept
 from specfuzz.cli.outcome import FINE, FOUND, Outcome
-from specfuzz.cli.tables import paragraph
+from specfuzz.cli.tables import paragraph, report_width
 
 #: The default bug: it shows all three clocks, and needs a launch, a death and a late result to be seen.
 MUTANT = "late-result-for-finished"
@@ -79,7 +79,8 @@ def command(flags: Flags, mutant: str) -> Outcome:
         holds = replay_trace(trace, clean, oracles)
     good = again.got == trace.expected and holds.got is None and shown.identity is not None
     lines += [
-        f"Found after {found.examples} examples, {found.events} events; shrunk from {shrunk.before} to {len(trace.steps)} events.",
+        f"Found after {found.examples} examples, {found.events} events; shrunk from {shrunk.before} to "
+        f"{len(trace.steps)} events.",
         "", *shown.lines(path=path), "",
         Text.assemble(("REPLAYED " if good else "NOT REPLAYED ", "bold green" if good else "bold red"),
                       f"again {again.got or 'holds'}; the same events on the clean reference: {holds.got or 'holds'}"),

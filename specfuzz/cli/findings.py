@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +10,13 @@ from typing import Any
 from rich.text import Text
 
 from specfuzz.cli.engines import opened, replay_command
+from specfuzz.cli.tables import report_width
 from specfuzz.core.oracle import Oracle
 from specfuzz.core.port import OpenOptions, System
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity, Violation
 from specfuzz.errors import EngineFault, SpecfuzzError
 from specfuzz.report.clocks import render_clocks
-from specfuzz.report.console import width_of
 from specfuzz.report.explain import ClockTable, clock_table
 from specfuzz.report.json import fault_object, violation_object
 from specfuzz.report.recording import Recording, record
@@ -112,11 +111,6 @@ def commands_of(trace: Trace, spec: str, path: str | None) -> list[str]:
     """How to replay: by file, where there is one, and always by notation."""
     by_file = [] if path is None else [f"specfuzz replay {shlex.quote(path)}"]
     return [*by_file, replay_command(spec, trace.config, trace.events)]
-
-
-def report_width() -> int:
-    """Width of the report: stdout's, also while it is turned away from libraries."""
-    return width_of(sys.__stdout__ or sys.stdout)
 
 
 def _roots_first(violations: Sequence[Violation]) -> list[Violation]:

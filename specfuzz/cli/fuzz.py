@@ -13,10 +13,10 @@ from rich.text import Text
 from specfuzz.cli.baseline import load_baseline
 from specfuzz.cli.campaigns import Errand, run
 from specfuzz.cli.engines import changes_of, opened, options_of, oracles_of, seed_of
-from specfuzz.cli.findings import report_width, show
+from specfuzz.cli.findings import show
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, names_of, with_flags
 from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, WRONG_USE, Outcome
-from specfuzz.cli.tables import columns, paragraph
+from specfuzz.cli.tables import columns, paragraph, report_width
 from specfuzz.core.trace import Trace
 from specfuzz.errors import StoreError
 
@@ -50,9 +50,9 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
     bounded = flags.max_examples is not None or flags.max_time is not None
     report = run(
         Errand(
-            system=system, options=options, configs=configs, oracles=tuple(oracle.name for oracle in oracles), seed=seed,
+            system=system, options=options, configs=configs, oracles=tuple(oracle.name for oracle in oracles),
             max_examples=flags.max_examples if bounded else profile_of(profile).max_examples, max_time=flags.max_time,
-            profile=profile,
+            profile=profile, seed=seed,
         ),
         flags.jobs,
     )  # fmt: skip
@@ -99,13 +99,19 @@ def writable(corpus: str | None) -> None:
 
 
 def kept(trace: Trace, corpus: str | None) -> tuple[str | None, StoreError | None]:
-    """Save the trace; (path, None) or (None, why not). Where nobody asked for a folder, failing to save is no error."""
-    from specfuzz.trace.store import CorpusStore
+    """Save the trace; (path, None) or (None, why not). Where nobody asked for a folder, failing to save is no error.
 
-    if not trace.steps:
+    A corpus keeps the shortest trace of a bug; among the findings every one has its own file, so that what is printed is
+    what is replayed.
+    """
+    from specfuzz.trace.store import CorpusStore, save
+
+    if not trace.steps or trace.expected is None:
         return None, None  # the engine failed before the first event
     try:
-        return str(CorpusStore(corpus or FINDINGS).add(trace).path), None
+        if corpus is not None:
+            return str(CorpusStore(corpus).add(trace).path), None
+        return str(save(trace, CorpusStore(FINDINGS).path_of(trace, trace.expected))), None
     except StoreError as unwritable:
         return None, unwritable if corpus is not None else None
 
@@ -131,7 +137,8 @@ def _keys(report: FuzzReport) -> dict[str, Any]:
     return {
         "system": report.system, "algorithms": list(report.algorithms), "configs": len(report.configs),
         "examples": report.examples, "events": report.events, "skipped": report.skipped,
-        "events_per_second": round(report.events_per_second, 1), "oracles": {k: dict(v) for k, v in report.oracles.items()},
+        "events_per_second": round(report.events_per_second, 1),
+        "oracles": {name: dict(count) for name, count in report.oracles.items()},
         "reached": dict(report.reached), "not_exercised": list(report.not_exercised),
         "lazy_share": round(report.lazy_share, 4), "compared": dict(report.compared),
         "refused": [{"config": config.label(), "because": because} for config, because in report.refused],
@@ -148,9 +155,8 @@ def _summary(report: FuzzReport, verdict: str, seed: int) -> list[Text | str]:
         f"in {report.lazy_share:.0%} of the examples",
     ]  # fmt: skip
     if applied:
-        lines.append(
-            f"{len(applied)} oracles; least applied: " + ", ".join(f"{name} {count}" for count, name in applied[:3])
-        )
+        least = ", ".join(f"{name} {count}" for count, name in applied[:3])
+        lines.append(f"{len(applied)} oracles; least applied: {least}")
     unreached = [name for name, count in report.reached.items() if not count]
     for word, names in (("not exercised", report.not_exercised), ("not reached", unreached)):
         if names:

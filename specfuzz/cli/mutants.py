@@ -57,8 +57,8 @@ def command(flags: Flags, names: tuple[str, ...], seeds: int, only_list: bool, c
     """Kill the planted bugs of the reference, or with --system sglang those of the real engine.
 
     A mutant is killed when, on a legal trace that the clean engine passes, an oracle that it names is violated and the
-    engine raised nothing. --seed N tries that one seed alone; --max-examples and --max-time are per mutant and seed.
-    Exit status 0 if all are killed from every seed.
+    engine raised nothing. Seeds are 1..--seeds (--seed is reported only); --max-examples and --max-time are per mutant
+    and seed. Exit status 0 if all are killed from every seed.
     """
     system = flags.system or "reference"
     registry = mutants_of(system)
@@ -191,10 +191,8 @@ def _lines(report: KillReport, system: str) -> list[Text | str]:
     for mutant in report.mutants:
         if not mutant.killed:
             other = list(dict.fromkeys(name for seed in mutant.seeds for name in seed.other))
-            lines.append(
-                f"{mutant.name} survives"
-                + (f"; what ended its examples is no kill: {', '.join(other)}" if other else "")
-            )
+            no_kill = f"; what ended its examples is no kill: {', '.join(other)}" if other else ""
+            lines.append(f"{mutant.name} survives{no_kill}")
     lines += [f"{name} is equivalent and not counted: {why}" for name, why in report.equivalent]
     sizes = [mutant.shrunk_events for mutant in report.mutants if mutant.shrunk_events is not None]
     middle = f"; median shrunk trace {median(sizes):.0f} events" if sizes else ""

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from specfuzz.cli.flags import Flags, names_of, with_flags
 from specfuzz.cli.outcome import FINE, Outcome
-from specfuzz.cli.tables import columns, declaration
+from specfuzz.cli.tables import declaration, paragraph, report_width
 from specfuzz.core.capability import Capability
 from specfuzz.core.event import VERBS
 from specfuzz.core.oracle import ORACLES, Oracle
@@ -24,10 +24,15 @@ def command(flags: Flags, names: tuple[str, ...]) -> Outcome:
     if asked:
         lines = [line for oracle in chosen for line in declaration(_fields(oracle))]
     else:
-        rows = [(o.name, str(o.clock), str(o.owner), str(o.scope), o.formula) for o in chosen]
-        lines = [*columns(("oracle", "clock", "owner", "scope", "formula"), rows), "", f"{len(chosen)} oracles"]
+        lines = [line for oracle in chosen for line in _short(oracle)]
+        lines += ["", f"{len(chosen)} oracles; `specfuzz oracles NAME` declares one in full"]
     objects = [_fields(oracle) for oracle in chosen]
     return Outcome(verdict="holds", status=FINE, seed=flags.seed, more={"oracles": objects}, lines=lines)
+
+
+def _short(oracle: Oracle) -> list[Text]:
+    title = Text.assemble((oracle.name, "bold"), f" [{oracle.clock}, {oracle.owner}, {oracle.scope}]")
+    return [title, *(Text("  " + line.plain) for line in paragraph(oracle.formula, report_width() - 2))]
 
 
 def _fields(oracle: Oracle) -> dict[str, object]:

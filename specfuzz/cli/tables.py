@@ -23,13 +23,13 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[Te
         max(len(header), *(len(row[at]) for row in table)) if table else len(header)
         for at, header in enumerate(headers)
     ]
-    total = width_of(sys.__stdout__ or sys.stdout)
+    total = report_width()
     room = max(total - sum(widths[:-1]) - 2 * (len(headers) - 1), min(_LEAST_LAST, widths[-1]))
     lines = [
         Text("  ".join(_fit(h, w, n) for h, w, n in zip(headers, widths, numeric, strict=True)).rstrip(), style="bold")
     ]
     for row in table:
-        pieces = textwrap.wrap(row[-1], room, break_on_hyphens=False) or [""]
+        pieces = textwrap.wrap(row[-1], room, break_on_hyphens=False, break_long_words=False) or [""]
         last = row[-1].rjust(widths[-1]) if numeric[-1] else pieces[0]
         head = "  ".join(_fit(c, w, n) for c, w, n in zip(row[:-1], widths[:-1], numeric[:-1], strict=True))
         lines.append(Text((head + "  " + last if len(headers) > 1 else last).rstrip()))
@@ -40,7 +40,7 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[Te
 
 def declaration(fields: Mapping[str, object]) -> list[Text]:
     """One thing in full: its name, then field by field, then an empty line."""
-    width = width_of(sys.__stdout__ or sys.stdout)
+    width = report_width()
     margin = max(len(name) for name in fields) + 2
     lines = [Text(str(fields["name"]), style="bold")]
     for name, value in fields.items():
@@ -76,3 +76,8 @@ def _fit(text: str, width: int, numeric: bool) -> str:
 def paragraph(text: str, width: int) -> list[Text]:
     """Prose wrapped to the width, continued with an indent."""
     return [Text(piece) for piece in textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)]
+
+
+def report_width() -> int:
+    """Width of the report: stdout's, also while libraries are kept away from it."""
+    return width_of(sys.__stdout__ or sys.stdout)

@@ -32,7 +32,7 @@ class ForwardRunner:
     def __init__(self, config: EngineConfig, streams: Streams, future_map: FutureMap, worker: Worker) -> None:
         """worker: the algorithm's own."""
         self.config = config
-        self.device = streams.device
+        self.streams, self.device = streams, streams.device
         self.future_map = future_map
         self.worker = worker
         self.ring = KeepAliveRing() if config.overlap else None
@@ -106,5 +106,4 @@ class ForwardRunner:
         return values
 
     def _pinned(self, like: Buffer, name: str) -> Buffer:
-        tensor = like.peek()
-        return self.device.buffer(torch.empty(tensor.shape, dtype=tensor.dtype), name, home=self.copy_stream.name)
+        return self.streams.empty(tuple(like.peek().shape), name, self.copy_stream, pinned=True)

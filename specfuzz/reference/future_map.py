@@ -105,7 +105,7 @@ class FutureMap:
 
     def __init__(self, rows: int, streams: Streams) -> None:
         """rows: including the padding row."""
-        self._device = streams.device
+        self._streams, self._device = streams, streams.device
         self._schedule, self._forward, self._d2h = streams.schedule, streams.forward, streams.d2h
         self.new_seq_lens_buf = self._relay_buffer("new_seq_lens_buf", rows)
         self.output_tokens_buf = self._relay_buffer("output_tokens_buf", rows)
@@ -159,7 +159,7 @@ class FutureMap:
         if self.publish_ready is not None:
             self._d2h.wait(self.publish_ready)
             self._schedule.wait(self.publish_ready)
-        pinned = self._device.buffer(torch.empty(len(rows), dtype=torch.int64), "new_seq_lens_cpu_pinned", home=self._d2h.name)
+        pinned = self._streams.empty((len(rows),), "new_seq_lens_cpu_pinned", self._d2h, pinned=True)
         self._d2h.launch("mirror_seq_lens", mirror_kernel, self.new_seq_lens_buf, rows, pinned)
         mirrored = self._d2h.record("seq_lens_mirrored")
         mirrored.synchronize()

@@ -114,7 +114,7 @@ class Req:
         if self.finished():
             return
         if self.to_finish is not None:
-            self.finished_reason = self.to_finish
+            self.finished_reason, self.to_finish = self.to_finish, None
             return
         start = len(self.output_ids) - new_tokens
         stop_index = next((i for i in range(start, len(self.output_ids)) if self.output_ids[i] == STOP_TOKEN), None)

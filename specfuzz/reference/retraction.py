@@ -16,10 +16,11 @@ RETRACT_DECODE_STEPS = 20
 
 @dataclass(slots=True)
 class Retraction:
-    """Requests to put back into the queue, in order, and one that fits nowhere and is aborted."""
+    """Requests to put back into the queue, in order; one that fits nowhere and is aborted; the survivors' new order."""
 
     retracted: list[Req] = field(default_factory=list)
     aborted: list[Req] = field(default_factory=list)
+    kept: list[Req] = field(default_factory=list)
 
 
 class Retractor:
@@ -50,4 +51,5 @@ class Retractor:
             last.to_finish = "abort"
             self.release_req(last, 0)
             outcome.aborted.append(last)
+        outcome.kept = keep
         return outcome

@@ -73,9 +73,7 @@ class ScheduleBatch:
         on: the stream that allocates it (default: schedule), in whose order its memory may be handed out again.
         """
         shape = (len(self.reqs),) if lanes is None else (len(self.reqs), lanes)
-        device = self.streams.device
-        home = self.streams.schedule if on is None else on
-        return device.buffer(torch.empty(shape, dtype=torch.int64, device=device.torch_device), name, home=home.name)
+        return self.streams.empty(shape, name, self.streams.schedule if on is None else on)
 
     def bind_rows(self) -> None:
         """Rebuild req_pool_indices from the requests."""
@@ -99,11 +97,15 @@ class ScheduleBatch:
             i for i, req in enumerate(self.reqs) if not (req.finished() or req.is_retracted or req in exclude)
         ]
         dropped = [req for i, req in enumerate(self.reqs) if i not in keep]
-        if not dropped:
-            return []
+        if dropped:
+            self.keep_rows(keep)
+        return dropped
+
+    def keep_rows(self, keep: list[int]) -> None:
+        """Keep these rows, in this order."""
         if not keep:
-            self.reqs = []
-            return dropped
+            self.reqs = []  # the tensors stay as they are: is_empty looks at reqs only
+            return
         old_rows = self.req_pool_indices_cpu
         self.reqs = [self.reqs[i] for i in keep]
         self.req_pool_indices_cpu = [old_rows[i] for i in keep]
@@ -112,7 +114,6 @@ class ScheduleBatch:
         self.seq_lens = self._gather(self.seq_lens, keep, "seq_lens")
         self.seq_lens_cpu = None if self.seq_lens_cpu is None else [self.seq_lens_cpu[i] for i in keep]
         self.filter_spec_info(keep)
-        return dropped
 
     def filter_spec_info(self, keep: list[int]) -> None:
         """Forward the filter to the relay binding: indices under overlap, tensors otherwise."""
@@ -157,16 +158,14 @@ class ScheduleBatch:
     def _gather(self, source: Buffer | None, keep: list[int], name: str) -> Buffer | None:
         if source is None:
             return None
-        tensor = torch.empty(len(keep), dtype=torch.int64, device=self.streams.device.torch_device)
-        out = self.streams.device.buffer(tensor, name)
+        out = self.streams.empty((len(keep),), name, self.streams.schedule)
         self.streams.schedule.launch(f"filter {name}", gather_rows_kernel, source, keep, out)
         return out
 
     def _concat(self, first: Buffer | None, second: Buffer | None, rows: int, name: str) -> Buffer | None:
         if first is None or second is None:
             return None
-        tensor = torch.empty(rows, dtype=torch.int64, device=self.streams.device.torch_device)
-        out = self.streams.device.buffer(tensor, name)
+        out = self.streams.empty((rows,), name, self.streams.schedule)
         self.streams.schedule.launch(f"merge {name}", concat_kernel, first, second, out)
         return out
 

@@ -19,7 +19,7 @@ from specfuzz.reference.forward import ForwardRunner
 from specfuzz.reference.future_map import FutureMap
 from specfuzz.reference.kv_allocator import TokenToKVPoolAllocator
 from specfuzz.reference.kv_pool import KVPool
-from specfuzz.reference.radix_cache import RadixCache
+from specfuzz.reference.radix_cache import RadixCache, TreeNode
 from specfuzz.reference.req import Penalizer, Req, SamplingBatchInfo
 from specfuzz.reference.req_to_token_pool import ReqToTokenPool
 from specfuzz.reference.result_processor import SchedulerBatchResultProcessor, Settled
@@ -121,23 +121,23 @@ class Scheduler:
         if self.req_to_token_pool.available_size() == 0:
             return "no free row"
         tree = self.tree_cache
-        req.prefix_len, node = tree.match_prefix(req.fill_ids[:-1])
+        node = self.match_kv_cache(req)
         tree.lock(req, node)  # what it would match can't be evicted for it
         room = self.allocator.available_size() + tree.evictable_size
         tree.unlock(req)
-        req.last_node = node
         return None if room > req.seqlen - req.prefix_len + self.config.page_size else "no room in the KV pool"
 
-    def match_kv_cache(self, req: Req) -> None:
-        """Adopt the matched path: lock it and count it as the tree's part of the row."""
-        assert req.last_node is not None
-        self.tree_cache.lock(req, req.last_node)
+    def match_kv_cache(self, req: Req) -> TreeNode:
+        """Look up the request's prefix (at least one token is always extended) and count it as the tree's part."""
+        req.prefix_len, req.last_node = self.tree_cache.match_prefix(req.fill_ids[:-1])
         req.kv.cache_protected_len = req.prefix_len
+        return req.last_node
 
     def admit(self, req: Req) -> ScheduleBatch:
         """An EXTEND batch of one request that `refusal` has let pass."""
         self.waiting_queue.remove(req)
-        self.match_kv_cache(req)
+        assert req.last_node is not None
+        self.tree_cache.lock(req, req.last_node)
         req.extend_end = req.seqlen
         out_cache_loc = self.pools.alloc_for_extend(req, req.extend_end)
         req.extend_batch_idx += 1
@@ -165,7 +165,7 @@ class Scheduler:
                 outcome.skipped = True
                 return outcome
             outcome.retraction = self.retractor.retract_decode(batch.reqs)
-            batch.filter_batch(tuple(outcome.retraction.aborted))
+            batch.keep_rows([batch.reqs.index(req) for req in outcome.retraction.kept])
             self.waiting_queue += outcome.retraction.retracted
             if batch.is_empty():
                 return outcome

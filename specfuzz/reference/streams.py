@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specfuzz.gpu.device import Device, Stream
+import torch
+
+from specfuzz.gpu.device import Buffer, Device, Stream
+
+#: Content of memory before its first write: recognisable, no token, no length, and equal in every replay.
+UNWRITTEN = -0x0DDBA11
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,12 @@ class Streams:
     forward: Stream
     copy: Stream
     d2h: Stream
+
+    def empty(self, shape: tuple[int, ...], name: str, home: Stream, *, pinned: bool = False) -> Buffer:
+        """A new int64 buffer that nobody has written; pinned: host memory. What it holds is garbage, the same every time."""
+        place = None if pinned else self.device.torch_device
+        tensor = torch.full(shape, UNWRITTEN, dtype=torch.int64, device=place)
+        return self.device.buffer(tensor, name, home=home.name)
 
 
 def open_streams(device: Device, *, overlap: bool) -> Streams:

@@ -152,6 +152,46 @@ class EngineProcess:
         self._errors.close()
 
 
+class _Spare:
+    """Keeps one idle engine process for the next system that is opened: importing SGLang costs more than most runs.
+
+    It holds no request and no memory of a run worth naming, and it ends with this process, because its pipe then closes.
+    """
+
+    def __init__(self) -> None:
+        self._idle: tuple[tuple[object, ...], EngineProcess] | None = None
+
+    def take(self, python: Path, step_timeout: float, engine_path: str | None) -> EngineProcess:
+        """The idle process if it is of this kind, else a new one."""
+        key = self._key(python, step_timeout, engine_path)
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            if idle[0] == key and idle[1].alive:
+                return idle[1]
+            idle[1].close()
+        return EngineProcess(python, step_timeout, engine_path)
+
+    def give_back(self, process: EngineProcess, python: Path, step_timeout: float, engine_path: str | None) -> None:
+        """Keep the process if none is kept yet, else end it."""
+        if self._idle is not None or not process.alive:
+            process.close()
+            return
+        self._idle = self._key(python, step_timeout, engine_path), process
+
+    def end(self) -> None:
+        """End the idle process."""
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle[1].close()
+
+    @staticmethod
+    def _key(*kind: object) -> tuple[object, ...]:
+        return (os.getpid(), *kind)  # a forked copy of this process must not talk into our pipe
+
+
+SPARE = _Spare()
+
+
 class RemoteSglang:
     """The real SGLang scheduler classes in their own environment and process, behind the System port."""
 
@@ -161,8 +201,8 @@ class RemoteSglang:
         self, python: Path, *, step_timeout: float = 30.0, engine_path: str | None = None, mutant: str | None = None
     ) -> None:
         """python: interpreter of the engine environment. mutant: planted bug that every run carries, or None."""
-        self._start = lambda: EngineProcess(python, step_timeout, engine_path)
-        self._process: EngineProcess | None = self._start()
+        self._kind = (python, step_timeout, engine_path)
+        self._process: EngineProcess | None = SPARE.take(*self._kind)
         self._mutant = mutant
         self._snapshot: Snapshot | None = None
         if mutant is not None:
@@ -182,7 +222,7 @@ class RemoteSglang:
         if self._process is None or not self._process.alive:
             if self._process is not None:
                 self._process.close()
-            self._process = self._start()
+            self._process = SPARE.take(*self._kind)
         self._snapshot = protocol.join(None, self._process.ask(protocol.Reset(config=config, mutant=self._mutant)).difference)
 
     def apply(self, event: Event) -> Receipt:
@@ -201,9 +241,9 @@ class RemoteSglang:
         return self._snapshot
 
     def close(self) -> None:
-        """End the engine process; idempotent."""
+        """Give the engine process back (one idle process is kept, see `_Spare`); idempotent."""
         if self._process is not None:
-            self._process.close()
+            SPARE.give_back(self._process, *self._kind)
             self._process = None
 
 
