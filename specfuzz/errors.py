@@ -63,7 +63,8 @@ class EngineFault(SpecfuzzError):
 
     exit_status = 1
 
-    def __init__(self, message: str, *, kind: str = "exception") -> None:
-        """kind: "exception", "hang" or "crash"."""
+    def __init__(self, message: str, *, kind: str = "exception", where: str = "") -> None:
+        """kind: "exception", "hang" or "crash". where: exception class and engine function, part of the identity."""
         super().__init__(message)
         self.kind = kind
+        self.where = where

@@ -116,7 +116,7 @@ class _Slices:
     def see(self, session: Session) -> None:
         for step in session.steps:
             self.kinds[VERBS[type(step.event)]] += 1
-            if step.receipt.mode == "DECODE":
+            if step.receipt.launch is not None and step.receipt.mode == "DECODE":
                 self.decoded_rows.append(len(step.receipt.rows))
 
     @property

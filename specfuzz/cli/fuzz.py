@@ -101,8 +101,8 @@ def writable(corpus: str | None) -> None:
 def kept(trace: Trace, corpus: str | None) -> tuple[str | None, StoreError | None]:
     """Save the trace; (path, None) or (None, why not). Where nobody asked for a folder, failing to save is no error.
 
-    A corpus keeps the shortest trace of a bug; among the findings every one has its own file, so that what is printed is
-    what is replayed.
+    A corpus keeps the shortest trace of a bug; among the findings every one has its own file, so that what is printed
+    is what is replayed.
     """
     from specfuzz.trace.store import CorpusStore, save
 
@@ -151,8 +151,8 @@ def _summary(report: FuzzReport, verdict: str, seed: int) -> list[Text | str]:
     lines: list[Text | str] = [
         Text.assemble((f"{verdict.upper()} ", style), f"{report.system}, seed {seed}: {report.examples} examples, "
                       f"{report.events} events, {report.events_per_second:.0f} events/s"),
-        f"{', '.join(report.algorithms)} over {len(report.configs)} configurations; device work pending at a host event "
-        f"in {report.lazy_share:.0%} of the examples",
+        f"{', '.join(report.algorithms)} over {len(report.configs)} configurations; device work pending at a host "
+        f"event in {report.lazy_share:.0%} of the examples",
     ]  # fmt: skip
     if applied:
         least = ", ".join(f"{name} {count}" for count, name in applied[:3])

@@ -149,8 +149,8 @@ def _keep(mutant: MutantReport, corpus: str | None) -> StoreError | None:
 def _listing(mutants: Sequence[Any]) -> Outcome:
     rows = [(m.name, ", ".join(m.killed_by), m.summary) for m in mutants]
     listed = [
-        {"name": m.name, "summary": m.summary, "source": m.source, "killed_by": list(m.killed_by), "needs": _flags(m.needs),
-         "equivalent": m.equivalent}
+        {"name": m.name, "summary": m.summary, "source": m.source, "killed_by": list(m.killed_by),
+         "needs": _flags(m.needs), "equivalent": m.equivalent}
         for m in mutants
     ]  # fmt: skip
     lines: list[Text | str] = [*columns(("mutant", "killed by", "what it does"), rows), "", f"{len(rows)} mutants"]

@@ -9,6 +9,10 @@ from specfuzz.errors import ConfigError
 
 PAGE_SIZES = (1, 4, 16, 64)
 
+#: Bounds that keep a hostile or mistyped configuration from asking for the moon.
+MAX_POOL_TOKENS = 1 << 20
+_MOST = {"topk": 64, "spec_steps": 64, "draft_token_num": 256, "max_reqs": 1 << 10, "context_len": 1 << 16}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
@@ -45,12 +49,18 @@ class EngineConfig:
         for name, least in (("topk", 1), ("spec_steps", 1), ("draft_token_num", 2), ("max_reqs", 1), ("context_len", 8)):
             if getattr(self, name) < least:
                 raise ConfigError(f"`{name}`={getattr(self, name)} is too small: it must be at least {least}.")
-        if self.speculative:
-            if self.topk == 1 and self.draft_token_num != self.spec_steps + 1:
-                raise ConfigError(
-                    f"`draft_token_num`={self.draft_token_num} does not fit `spec_steps`={self.spec_steps}: topk=1 needs "
-                    f"draft_token_num == spec_steps + 1. Set {self.spec_steps + 1}, or use topk > 1."
-                )
+            if getattr(self, name) > _MOST[name]:
+                raise ConfigError(f"`{name}`={getattr(self, name)} is too large: it must be at most {_MOST[name]}.")
+        if self.speculative and self.topk == 1 and self.draft_token_num != self.spec_steps + 1:
+            raise ConfigError(
+                f"`draft_token_num`={self.draft_token_num} does not fit `spec_steps`={self.spec_steps}: topk=1 needs "
+                f"draft_token_num == spec_steps + 1. Set {self.spec_steps + 1}, or use topk > 1."
+            )
+        if self.num_pages * self.page_size > MAX_POOL_TOKENS:
+            raise ConfigError(
+                f"`num_pages`={self.num_pages} does not fit `page_size`={self.page_size}: the pool would have "
+                f"{self.num_pages * self.page_size} tokens, more than the {MAX_POOL_TOKENS} that a test needs."
+            )
         if self.num_pages * self.page_size < 2 * self.page_size + self.reserve_per_decode:
             raise ConfigError(
                 f"`num_pages`={self.num_pages} does not fit `page_size`={self.page_size}: a single request needs "

@@ -52,7 +52,7 @@ def _rerun(argument: str, options: OpenOptions) -> System:
     from specfuzz.systems.rerun import RerunSystem
 
     inner = argument or "reference"
-    return RerunSystem(open_system(inner, options), open_system(inner, options))
+    return RerunSystem(*_open_both(inner, inner, options))
 
 
 def _lockstep(argument: str, options: OpenOptions) -> System:
@@ -61,7 +61,16 @@ def _lockstep(argument: str, options: OpenOptions) -> System:
     first, comma, second = argument.partition(",")
     if not (first and comma and second):
         raise UsageError(f"`lockstep:{argument}` doesn't name two systems; write `lockstep:reference,sglang`.")
-    return LockstepSystem(open_system(first, options), open_system(second, options))
+    return LockstepSystem(*_open_both(first, second, options))
+
+
+def _open_both(first: str, second: str, options: OpenOptions) -> tuple[System, System]:
+    opened = open_system(first, options)
+    try:
+        return opened, open_system(second, options)
+    except BaseException:
+        opened.close()  # an engine process would be left behind
+        raise
 
 
 def _sglang(argument: str, options: OpenOptions) -> System:

@@ -19,7 +19,7 @@ from specfuzz.core.verdict import Identity, Verdict, Violation
 from specfuzz.errors import EngineFault
 from specfuzz.session import Session
 
-#: Oracle name of an engine exception, hang or crash; its owner is the whole engine and its phase the kind of fault.
+#: Oracle name of an engine exception, hang or crash; its owner is the whole engine, its phase what failed and where.
 FAULT = "engine-fault"
 
 #: Receipt fields that are not decisions: how much device work an event happened to run depends on what runs it.
@@ -28,7 +28,7 @@ NOT_COMPARED = frozenset({"executed"})
 
 def fault_identity(fault: EngineFault) -> Identity:
     """The identity under which an engine fault is a finding."""
-    return Identity(FAULT, "engine", fault.kind)
+    return Identity(FAULT, "engine", f"{fault.kind}: {fault.where}" if fault.where else fault.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

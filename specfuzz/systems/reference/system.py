@@ -112,7 +112,7 @@ class ReferenceSystem:
         try:
             fields = _STEPS[type(event)](self, event)
         except Exception as error:
-            raise EngineFault(f"{type(error).__name__}: {error}") from error
+            raise EngineFault(f"{type(error).__name__}: {error}", where=_where(error)) from error
         executed = self.device.progress - ran
         evicted = self.scheduler.tree_cache.evicted_tokens - evicted
         if not fields and not executed and not evicted:
@@ -220,6 +220,13 @@ class ReferenceSystem:
     def _evict(self, event: Evict) -> dict[str, Any]:
         self.scheduler.tree_cache.evict(event.n)
         return {}
+
+
+def _where(error: BaseException) -> str:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return f"{type(error).__name__} in {frame.tb_frame.f_code.co_name}" if frame is not None else type(error).__name__
 
 
 def _rids(batch: ScheduleBatch) -> tuple[str, ...]:
