@@ -23,8 +23,9 @@ from specfuzz.errors import ConfigError, UsageError
 from specfuzz.session import Session
 from specfuzz.state_machine import PROFILES, Profile
 
-#: Examples per configuration before the next one gets its turn.
-ROUND_EXAMPLES = 20
+#: Examples per configuration before the next one gets its turn, doubled after each walk over all of them: most mutants
+#: show at once where they can show at all, so every configuration is asked soon.
+FIRST_ROUND, LONGEST_ROUND = 4, 32
 
 Shrink = Callable[[Trace, System, Sequence[Oracle]], Trace]
 
@@ -203,7 +204,7 @@ def _configs(plan: KillPlan, mutant: Mutant, system: System) -> list[EngineConfi
     if mutant.algorithm is not None:
         pinned["algorithm"] = mutant.algorithm
     usable = []
-    for config in covering_configs(replace(plan.factors, fixed=pinned)):
+    for config in covering_configs(replace(_narrowed(plan.factors, mutant.needs), fixed=pinned)):
         try:
             capabilities = system.capabilities(config)
         except ConfigError:
@@ -216,6 +217,23 @@ def _configs(plan: KillPlan, mutant: Mutant, system: System) -> list[EngineConfi
             "among those of the cover. Widen the configuration or choose another mutant."
         )
     return usable
+
+
+def _narrowed(factors: Factors, needs: Capability) -> Factors:
+    """Only choices that can have what is needed, so that the cover is not spent on the others."""
+    if Capability.SPECULATIVE in needs:
+        factors = replace(factors, algorithms=tuple(name for name in factors.algorithms if name != "NONE"))
+    if Capability.OVERLAP in needs:
+        factors = replace(factors, overlap=(True,))
+    if Capability.RADIX in needs:
+        factors = replace(factors, radix=(True,))
+    if Capability.PAGED in needs:
+        factors = replace(factors, page_sizes=tuple(size for size in factors.page_sizes if size > 1))
+    if Capability.MIXED_CHUNK in needs:
+        factors = replace(factors, mixed_chunk=(True,))
+    if Capability.CHUNKED_PREFILL in needs:
+        factors = replace(factors, chunked_prefill=(True,))
+    return factors
 
 
 class _Search:
@@ -232,14 +250,14 @@ class _Search:
         self.started = perf_counter()
 
     def run(self) -> SeedKill:
-        number = 0
+        number, examples = 0, FIRST_ROUND
         while self._has_budget():
             for config in self.configs:
                 if not self._has_budget():
                     break
                 ended = run_examples(
                     self.system, config, self.named, seed=run_seed(self.seed, config, number), counts=self.counts,
-                    profile=shorter(self.plan.profile, ROUND_EXAMPLES), keep_going=self._has_budget,
+                    profile=shorter(self.plan.profile, examples), keep_going=self._has_budget,
                 )  # fmt: skip
                 if ended is None:
                     continue
@@ -247,7 +265,7 @@ class _Search:
                 if isinstance(ended, Session) and self._is_kill(ended):
                     return self._killed(ended, events, seconds)
                 self.other[str(identity_of(ended))] = None
-            number += 1
+            number, examples = number + 1, min(2 * examples, LONGEST_ROUND)
         return SeedKill(
             seed=self.seed, by=(), found=None, shrunk=None, first={}, events=self.counts.events,
             seconds=perf_counter() - self.started, other=tuple(self.other),

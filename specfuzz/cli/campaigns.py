@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +17,7 @@ from specfuzz.core.oracle import ORACLES, REACHABLE, Oracle
 from specfuzz.core.port import OpenOptions, System
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity
+from specfuzz.errors import SpecfuzzError
 
 if TYPE_CHECKING:
     from specfuzz.campaign.fuzz import Finding, FuzzReport
@@ -75,13 +78,24 @@ def say(line: str) -> None:
 def in_processes(work: Callable[[A], R], parts: Sequence[A], jobs: int) -> list[R]:
     """Results in order of parts; an interrupt or an error ends the other processes too."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=min(jobs, len(parts)), mp_context=context) as pool:
+    workers = min(jobs, len(parts))
+    with ProcessPoolExecutor(max_workers=workers, mp_context=context, initializer=_leave_interrupts_to_parent) as pool:
         futures = [pool.submit(work, part) for part in parts]
         try:
             return [future.result() for future in futures]
+        except BrokenProcessPool:
+            raise SpecfuzzError("a worker process died; run it again with `--jobs 1` to see why.") from None
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in futures:
+                future.cancel()
+            for worker in multiprocessing.active_children():
+                worker.terminate()
             raise
+
+
+def _leave_interrupts_to_parent() -> None:
+    """Ctrl-C reaches the whole group; the parent ends its workers, and one traceback per worker helps nobody."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def divided(errand: Errand, jobs: int) -> list[Errand]:

@@ -46,7 +46,10 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
     baseline, options, oracles = load_baseline(flags.baseline), options_of(flags), oracles_of(flags)
     writable(corpus)
     system, seed = flags.system or "reference", seed_of(flags)
-    configs = covering_configs(Factors(algorithms=ALGORITHMS.names(), fixed=changes_of(flags)))
+    fixed = changes_of(flags)
+    for algorithm in [fixed["algorithm"]] if "algorithm" in fixed else ALGORITHMS.names():
+        covering_configs(Factors(algorithms=(algorithm,), fixed=fixed))  # ConfigError rather than silence about one
+    configs = covering_configs(Factors(algorithms=ALGORITHMS.names(), fixed=fixed))
     bounded = flags.max_examples is not None or flags.max_time is not None
     report = run(
         Errand(

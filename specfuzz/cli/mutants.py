@@ -15,7 +15,7 @@ from specfuzz.cli.engines import changes_of, one_torch_thread, options_of, oracl
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
 from specfuzz.cli.fuzz import kept, writable
 from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, WRONG_USE, Outcome
-from specfuzz.cli.tables import columns
+from specfuzz.cli.tables import columns, paragraph, report_width
 from specfuzz.core.capability import Capability
 from specfuzz.core.oracle import ORACLES
 from specfuzz.core.port import OpenOptions, open_system
@@ -147,14 +147,17 @@ def _keep(mutant: MutantReport, corpus: str | None) -> StoreError | None:
 
 
 def _listing(mutants: Sequence[Any]) -> Outcome:
-    rows = [(m.name, ", ".join(m.killed_by), m.summary) for m in mutants]
     listed = [
         {"name": m.name, "summary": m.summary, "source": m.source, "killed_by": list(m.killed_by),
          "needs": _flags(m.needs), "equivalent": m.equivalent}
         for m in mutants
     ]  # fmt: skip
-    lines: list[Text | str] = [*columns(("mutant", "killed by", "what it does"), rows), "", f"{len(rows)} mutants"]
-    return Outcome(verdict="holds", status=FINE, more={"mutants": listed, "total": len(rows)}, lines=lines)
+    lines: list[Text | str] = []
+    for m in mutants:
+        lines.append(Text.assemble((m.name, "bold"), f"  killed by {', '.join(m.killed_by)}"))
+        lines += [Text("  " + line.plain) for line in paragraph(m.summary, report_width() - 2)]
+    lines += ["", f"{len(listed)} mutants"]
+    return Outcome(verdict="holds", status=FINE, more={"mutants": listed, "total": len(listed)}, lines=lines)
 
 
 def _flags(needs: Capability) -> list[str]:

@@ -2,9 +2,10 @@
 
 It is a two-layer transformer in miniature. At position p with input token t:
   v1(t, p)            = mix(t, p)                                        layer-1 cell
-  D(p)                = sum of u(j) * v1(j) over 1 <= j < p              layer-1 attention: digest of the prefix
+  D(p)                = sum of j * v1(j) over j < p                      layer-1 attention: digest of the prefix
   v2(p)               = mix(v1(p), D(p))                                 layer-2 cell
-  O(p)                = sum of w(j) * v2(j) over j <= p                  layer-2 attention
+  O(p)                = sum of (j + 1) * v2(j) over j <= p               layer-2 attention
+with mix(a, b) = f(b + A * a), where f(x) = x * (2 * x + 1) permutes int64 and stirs the high bits.
   token at p + 1      = the stop token if a stop is armed there, else unembed(O(p))
 All arithmetic wraps in int64, so tensors on any device agree bit for bit. An engine computes the sums by reading cells
 *through its row table*: one wrong, stale, missing or doubled slot changes the text.
@@ -26,11 +27,10 @@ STOP_TOKEN = (1 << TOKEN_BITS) + 7
 #: A wrong proposal is the right one with this bit flipped.
 FLIP_BIT = 1 << 20
 
-# Odd 62-bit constants (from the golden ratio and pi); any odd constants with mixed bits would do.
+#: From the golden ratio; any odd 61-bit constant with mixed bits would do.
 MIX_A = 0x1E3779B97F4A7C15
-MIX_B = 0x243F6A8885A308D3
-MIX_C = 0x13198A2E03707345
-UNEMBED_SALT = 0x2B992DDFA23249D7
+#: Tokens are taken from the high bits, which f has stirred.
+TOKEN_SHIFT = 20
 
 _WRAP = 1 << 64
 _HALF = 1 << 63
@@ -43,25 +43,27 @@ def wrap(value: int) -> int:
 
 def mix(a: int, b: int) -> int:
     """int64 hash of two int64 values; the same as the tensor version in the reference."""
-    x = wrap(a * MIX_A + b * MIX_B)
-    x ^= x >> 32
-    x = wrap(x * MIX_C)
-    return x ^ (x >> 29)
+    return _stir(b + a * MIX_A)
 
 
 def unembed(reduction: int) -> int:
     """Token id that follows a layer-2 reduction."""
-    return mix(reduction, UNEMBED_SALT) & TOKEN_MASK
+    return (_stir(reduction) >> TOKEN_SHIFT) & TOKEN_MASK
+
+
+def _stir(x: int) -> int:
+    x = wrap(x)
+    return wrap(x * (2 * x + 1))
 
 
 def layer1_weight(position: int) -> int:
-    """u(p): 0 at position 0, else odd."""
-    return 0 if position == 0 else 2 * position + 1
+    """Weight of position p in the digest: p, so position 0 (which no draft cell stands for) has none."""
+    return position
 
 
 def layer2_weight(position: int) -> int:
-    """w(p): odd."""
-    return 2 * position + 1
+    """Weight of position p in the reduction: p + 1."""
+    return position + 1
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +71,8 @@ def prompt_tokens(rid: str, prompt_len: int, shared_len: int = 0) -> tuple[int, 
     """Prompt of a request: `shared_len` tokens of one common stream, then tokens of its own stream."""
     own, common = crc32(rid.encode()) | (1 << 33), 1 << 34
     return tuple(
-        mix(common if position < shared_len else own, position) & TOKEN_MASK for position in range(prompt_len)
+        (mix(common if position < shared_len else own, position) >> TOKEN_SHIFT) & TOKEN_MASK
+        for position in range(prompt_len)
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from specfuzz.errors import DeviceFault, MissingPart
+from specfuzz.gpu.arrays import TorchArrays
 from specfuzz.gpu.device import Device
 from specfuzz.gpu.memory import Memory, bind_arguments
 from specfuzz.gpu.races import Access, Race, Rows, Shadow, row_list, shadow_of
@@ -137,6 +138,7 @@ class CudaDevice(Device):
         if not torch.cuda.is_available():
             raise CudaMissing("torch sees no CUDA device: use a machine that has one, or open the `cpu` device.")
         self.torch_device = torch.device("cuda", torch.cuda.current_device())
+        self.arrays = TorchArrays(self.torch_device)
         self._delays = None if delay_seed is None else random.Random(delay_seed)
         self._side: Any = torch.cuda.Stream()  # for peeks: ordered with nothing
         self._launched = 0

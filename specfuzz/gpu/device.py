@@ -8,6 +8,7 @@ import torch
 
 from specfuzz.errors import DeviceFault
 from specfuzz.gpu.memory import Buffer, Memory
+from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.races import HOST, HOST_INDEX, USE_AFTER_FREE, Access, NoAccess, Race, RaceLog, Rows, Shadow, row_list
 from specfuzz.gpu.streams import CLOCK_WIDTH, Clock, Event, Operation, Stream, join
 
@@ -28,6 +29,7 @@ class Device:
     kind: str = ""
     torch_device: torch.device = torch.device("cpu")
     progress: int = 0
+    arrays: Arrays
     _stream_type: type[Stream] = Stream
 
     def __init__(self, *, check_races: bool = True) -> None:
@@ -52,7 +54,7 @@ class Device:
             stream = self._streams[name] = self._stream_type(self, name, index)
         return stream
 
-    def buffer(self, tensor: torch.Tensor, name: str, *, home: str = "schedule") -> Buffer:
+    def buffer(self, tensor: Array, name: str, *, home: str = "schedule") -> Buffer:
         """Adopt `tensor` (any shape and dtype, dimension 0 = rows); the returned object IS the host binding.
 
         home: the stream in whose order the caching allocator may hand the memory out again after the free.
@@ -81,7 +83,7 @@ class Device:
         """Number of launched operations that have not run, of one stream or of all."""
         raise NotImplementedError
 
-    def host_read(self, buffer: Buffer, rows: Rows = None) -> torch.Tensor:
+    def host_read(self, buffer: Buffer, rows: Rows = None) -> Array:
         """The host reads `rows` (None: all) directly: a CPU copy of what the memory holds now, waiting for nothing.
 
         A write that is not in the host's past makes it a race `host-read-unsynchronised`; so does a queued operation that
@@ -90,7 +92,9 @@ class Device:
         self._host_reads_early(buffer._memory)
         self._host_access(buffer, rows, writes=False)
         memory = self._peek(buffer._memory)
-        return memory.clone() if rows is None else memory[row_list(rows)]
+        if rows is not None:
+            return memory[row_list(rows)]
+        return memory.clone() if isinstance(memory, torch.Tensor) else memory.copy()
 
     def host_write(self, buffer: Buffer, values: Any, rows: Rows = None) -> None:
         """The host writes `rows` (None: all) directly, as into pinned memory, waiting for nothing.
@@ -109,7 +113,7 @@ class Device:
     def _adopt(self, memory: Memory) -> Memory:
         return memory
 
-    def _peek(self, memory: Memory) -> torch.Tensor:
+    def _peek(self, memory: Memory) -> Array:
         return memory.tensor
 
     def _poke(self, memory: Memory, values: Any, rows: Rows) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.races import Shadow
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Memory:
 
     __slots__ = ("born", "home", "last", "name", "shadow", "tensor")
 
-    def __init__(self, tensor: torch.Tensor, name: str, home: Stream, shadow: Shadow | None) -> None:
+    def __init__(self, tensor: Array, name: str, home: Stream, shadow: Shadow | None) -> None:
         self.tensor = tensor
         self.name = name
         self.home = home
@@ -47,7 +48,7 @@ class Buffer:
         self.name = memory.name
         self.id = id
 
-    def peek(self) -> torch.Tensor:
+    def peek(self) -> Array:
         """What the memory holds now, on the CPU, for observers. Never synchronises, is no access. Do not mutate it."""
         return self._device._peek(self._memory)
 
@@ -84,6 +85,14 @@ def bind_arguments(args: tuple[Any, ...], memories: list[Memory]) -> list[Any]:
         else:
             bound.append(arg)
     return bound
+
+
+def poison(tensor: Array) -> None:
+    """Overwrite the whole tensor with what can't be mistaken for content."""
+    if isinstance(tensor, torch.Tensor):
+        tensor.fill_(poison_of(tensor.dtype))
+    else:
+        tensor.fill(POISON)  # the numpy face knows int64 only
 
 
 def poison_of(dtype: torch.dtype) -> int | float | bool:

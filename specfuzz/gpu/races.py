@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-import torch
 
 from specfuzz.errors import DeviceFault
 
@@ -31,7 +30,8 @@ RECENT_LIMIT = 64
 HOST = "host"
 HOST_INDEX = 0
 
-Rows: TypeAlias = Iterable[int] | torch.Tensor | None
+GivenRows: TypeAlias = Any  # a list of ints, another iterable of ints, or an integer array of any shape
+Rows: TypeAlias = GivenRows | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +118,9 @@ class _Table:
         self.latest = first
         self.whole: Stamp | None = None
         self.rows: dict[int, Stamp] = {}
-        self.recent: list[tuple[Stamp, list[int]]] = []
+        self.recent: list[tuple[Stamp, GivenRows]] = []
 
-    def add(self, me: Stamp, rows: list[int] | None, horizon: tuple[int, ...] | None) -> None:
+    def add(self, me: Stamp, rows: GivenRows | None, horizon: tuple[int, ...] | None) -> None:
         self.latest = me
         if rows is None:
             self.whole = me  # covers all that this stream did before
@@ -136,7 +136,7 @@ class _Table:
         limit = horizon[self.index] if horizon else 0
         for me, rows in self.recent:
             if me.n > limit:
-                for row in rows:
+                for row in row_list(rows):
                     known[row] = me
         self.recent = []
         return known
@@ -155,7 +155,7 @@ class Shadow:
 
     def read(self, me: Stamp, rows: Rows) -> None:
         """Check a read of `rows` (None: all) against the writes of other streams, then remember it."""
-        if rows is not None and not (rows := row_list(rows)):
+        if type(rows) is list and not (rows := rows[:]):
             return
         base, index = me.base, me.index
         for table in self._writes:
@@ -172,7 +172,7 @@ class Shadow:
 
     def write(self, me: Stamp, rows: Rows) -> None:
         """Check a write of `rows` (None: all) against the reads and writes of other streams, then remember it."""
-        if rows is not None and not (rows := row_list(rows)):
+        if type(rows) is list and not (rows := rows[:]):
             return
         base, index = me.base, me.index
         mine = None
@@ -191,7 +191,8 @@ class Shadow:
             self._writes.append(mine)
         mine.add(me, rows, self._log.horizon)
 
-    def _compare(self, kind: str, table: _Table, me: Stamp, rows: list[int] | None) -> None:
+    def _compare(self, kind: str, table: _Table, me: Stamp, given: Rows) -> None:
+        rows = None if given is None else row_list(given)
         limit = me.base[table.index]
         if (kind == RAW and me.index == HOST_INDEX) or (kind == WAR and table.index == HOST_INDEX):
             kind = HOST_READ
@@ -205,14 +206,15 @@ class Shadow:
                 self._log.add(kind, self.name, row, first, me.name, me.stream_name)
 
 
-def row_list(rows: Iterable[int] | torch.Tensor) -> list[int]:
-    """The rows as a new list of ints; an N-D tensor counts as its flat content. A boolean mask is refused."""
+def row_list(rows: GivenRows) -> list[int]:
+    """The rows as a list of ints; an N-D array counts as its flat content. A boolean mask is refused."""
     if type(rows) is list:
-        return rows[:]  # the kernel may go on with its own. Asked first: torch's instance check is slow for strangers
-    if isinstance(rows, torch.Tensor):
-        if rows.dtype is torch.bool:
+        return rows
+    if hasattr(rows, "tolist"):
+        if "bool" in str(rows.dtype):
             raise DeviceFault(f"rows are a boolean mask of shape {tuple(rows.shape)}: pass row numbers instead.")
-        return rows.tolist() if rows.dim() == 1 else rows.reshape(-1).tolist()
+        flat: list[int] = rows.reshape(-1).tolist()
+        return flat
     return list(rows)
 
 
@@ -221,7 +223,8 @@ class Access:
 
     `tensor` must be one of the tensors that the kernel got for its buffers (the same object, not a view of it). Rows
     count along dimension 0 and must not be negative: row -1 would be another row than the last one. Declaring more
-    than is touched makes false alarms, declaring less makes the checker blind there.
+    than is touched makes false alarms, declaring less makes the checker blind there. Arrays of rows are looked at only when
+    a comparison needs them, so they must not change afterwards (pass private ones).
     """
 
     __slots__ = ("operation",)
@@ -229,7 +232,7 @@ class Access:
     def __init__(self) -> None:
         self.operation: Any = None  # the one that runs now; set by the device
 
-    def read(self, tensor: torch.Tensor, rows: Rows) -> None:
+    def read(self, tensor: Any, rows: Rows) -> None:
         """Declare a read of `rows`: ints, an integer tensor of any shape, or None for the whole buffer."""
         operation = self.operation
         for memory in operation.memories:  # like `shadow_of`, without the call: this is the hot path of the checker
@@ -238,7 +241,7 @@ class Access:
         shadow_of(operation, tensor)  # raises
         return None
 
-    def write(self, tensor: torch.Tensor, rows: Rows) -> None:
+    def write(self, tensor: Any, rows: Rows) -> None:
         """Declare a write of `rows`: ints, an integer tensor of any shape, or None for the whole buffer."""
         operation = self.operation
         for memory in operation.memories:
@@ -253,14 +256,14 @@ class NoAccess(Access):
 
     __slots__ = ()
 
-    def read(self, tensor: torch.Tensor, rows: Rows) -> None:
+    def read(self, tensor: Any, rows: Rows) -> None:
         """Do nothing."""
 
-    def write(self, tensor: torch.Tensor, rows: Rows) -> None:
+    def write(self, tensor: Any, rows: Rows) -> None:
         """Do nothing."""
 
 
-def shadow_of(operation: Any, tensor: torch.Tensor) -> Shadow:
+def shadow_of(operation: Any, tensor: Any) -> Shadow:
     """The shadow of the buffer that reached the running kernel as `tensor`. Raises DeviceFault if there is none."""
     for memory in operation.memories:
         if memory.tensor is tensor:

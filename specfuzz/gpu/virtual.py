@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from specfuzz.gpu.arrays import host_arrays
 from specfuzz.gpu.device import Device
-from specfuzz.gpu.memory import Memory, bind_arguments, poison_of
+from specfuzz.gpu.memory import Memory, bind_arguments, poison
 from specfuzz.gpu.races import HOST, HOST_INDEX, HOST_READ, Rows
 from specfuzz.gpu.streams import CLOCK_WIDTH, Clock, Event, Kernel, Operation, Stream, failed
 
@@ -55,6 +56,7 @@ class VirtualDevice(Device):
 
     def __init__(self, *, check_races: bool = True) -> None:
         self.progress = 0
+        self.arrays = host_arrays()
         self._launched = 0
         self._executed = [0] * CLOCK_WIDTH
         self._executed[HOST_INDEX] = sys.maxsize  # host accesses happen at once, so no operation waits for them
@@ -154,7 +156,7 @@ class VirtualDevice(Device):
         """
         executed = self._executed
         if any(operation.n > executed[operation.index] for operation in hazards):
-            memory.tensor.fill_(poison_of(memory.tensor.dtype))
+            poison(memory.tensor)
             self.progress += 1
 
 

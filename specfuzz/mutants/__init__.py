@@ -1,4 +1,4 @@
-"""Seeded bugs: each changes one freshly made reference engine in at most 15 lines and names the oracles that must see it."""
+"""Seeded bugs: each changes a fresh reference engine in at most 15 lines and names the oracles that must see it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Mutant:
     """One planted bug. killed_by: oracles of which at least one must be violated, the owner's own first.
 
     source: the public bug or rule that it stands for. algorithm: pinned by name, None for any; needs: capabilities that
-    a configuration must have; config: further pins. equivalent: why no oracle can see it, for mutants kept as a warning.
+    a configuration must have; config: further pins. equivalent: why no oracle can see it, for one kept as a warning.
     """
 
     name: str

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from specfuzz.core.capability import Capability
 from specfuzz.mutants import mutant
-from specfuzz.reference.schedule_batch import ScheduleBatch
+from specfuzz.reference.req import Req
+from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
 
 
 def _use(engine: Scheduler, batch_type: type[ScheduleBatch]) -> None:
     make = engine._new_batch
 
-    def new_batch(*args: Any) -> ScheduleBatch:
-        batch = make(*args)
+    def new_batch(reqs: list[Req], mode: ForwardMode) -> ScheduleBatch:
+        batch = make(reqs, mode)
         batch.__class__ = batch_type
         return batch
 
@@ -27,7 +26,12 @@ class _SpecInfoForgotten(ScheduleBatch):
         pass
 
 
-@mutant("filter-forgets-spec-info", source="sglang #2939, #18984", killed_by=("future-indices-are-rows", "batch-arrays-agree"), needs=Capability.SPECULATIVE | Capability.OVERLAP)
+@mutant(
+    "filter-forgets-spec-info",
+    source="sglang #2939, #18984",
+    killed_by=("future-indices-are-rows", "batch-arrays-agree"),
+    needs=Capability.SPECULATIVE | Capability.OVERLAP,
+)
 def filter_forgets_spec_info(engine: Scheduler) -> None:
     """filter_batch doesn't forward to the relay binding."""
     _use(engine, _SpecInfoForgotten)
@@ -39,7 +43,9 @@ class _Swapped(ScheduleBatch):
         self.reqs = [*other.reqs, *self.reqs[: len(self.reqs) - len(other.reqs)]]
 
 
-@mutant("merge-swaps-requests", source="sglang #10991", killed_by=("rows-belong-to-their-requests", "batch-arrays-agree"))
+@mutant(
+    "merge-swaps-requests", source="sglang #10991", killed_by=("rows-belong-to-their-requests", "batch-arrays-agree")
+)
 def merge_swaps_requests(engine: Scheduler) -> None:
     """merge_batch appends the tensors but prepends the requests."""
     _use(engine, _Swapped)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from specfuzz.core.capability import Capability
+from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.races import Access
 from specfuzz.mutants import mutant
 from specfuzz.reference.isolation import KeepAliveRing
@@ -15,7 +14,12 @@ from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
 
 
-@mutant("leaked-forward-mode", source="sglang 0.5.23 _forward_isolation", killed_by=("mode-is-restored",), needs=Capability.SPECULATIVE)
+@mutant(
+    "leaked-forward-mode",
+    source="sglang 0.5.23 _forward_isolation",
+    killed_by=("mode-is-restored",),
+    needs=Capability.SPECULATIVE,
+)
 def leaked_forward_mode(engine: Scheduler) -> None:
     """The worker's TARGET_VERIFY stays on the scheduler's batch."""
     run = engine.forward.run_batch
@@ -30,11 +34,16 @@ def leaked_forward_mode(engine: Scheduler) -> None:
     engine.forward.run_batch = run_batch  # type: ignore[method-assign]
 
 
-def _bump_kernel(access: Access, seq_lens: torch.Tensor) -> None:
+def _bump_kernel(access: Access, seq_lens: Array) -> None:
     seq_lens += 1
 
 
-@mutant("in-place-write", source="sglang #26376", killed_by=("no-write-through-the-isolation",), needs=Capability.SPECULATIVE)
+@mutant(
+    "in-place-write",
+    source="sglang #26376",
+    killed_by=("no-write-through-the-isolation",),
+    needs=Capability.SPECULATIVE,
+)
 def in_place_write(engine: Scheduler) -> None:
     """The worker advances the scheduler's seq_lens in place, which isolation can't undo."""
     work = engine.model_worker.forward_batch_generation
@@ -49,7 +58,12 @@ def in_place_write(engine: Scheduler) -> None:
     engine.model_worker.forward_batch_generation = forward  # type: ignore[method-assign]
 
 
-@mutant("ring-of-one", source="sglang 0.5.23 record_batch_in_overlap", killed_by=("tensors-outlive-their-forward",), needs=Capability.SPECULATIVE | Capability.OVERLAP | Capability.RACE_CHECK)
+@mutant(
+    "ring-of-one",
+    source="sglang 0.5.23 record_batch_in_overlap",
+    killed_by=("tensors-outlive-their-forward",),
+    needs=Capability.SPECULATIVE | Capability.OVERLAP | Capability.RACE_CHECK,
+)
 def ring_of_one(engine: Scheduler) -> None:
     """The keep-alive ring covers one launch instead of two."""
     engine.forward.ring = KeepAliveRing(1)
@@ -60,7 +74,9 @@ class _Shared(SamplingBatchInfo):
         return self
 
 
-@mutant("sampling-info-shared", source="sglang #7613", killed_by=("sampling-info-is-copied",), needs=Capability.SPECULATIVE)
+@mutant(
+    "sampling-info-shared", source="sglang #7613", killed_by=("sampling-info-is-copied",), needs=Capability.SPECULATIVE
+)
 def sampling_info_shared(engine: Scheduler) -> None:
     """The forward gets the scheduler's own sampling_info instead of a copy."""
     prepare = engine.prepare_for_decode

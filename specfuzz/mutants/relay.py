@@ -32,14 +32,28 @@ def publish_fence_dropped(engine: Scheduler) -> None:
     relay.publish = unfenced  # type: ignore[method-assign]
 
 
-@mutant("old-frontier-published", source="sglang 0.5.23 FutureMap.publish", killed_by=("publish-equals-result",), needs=_OVERLAPPED)
+@mutant(
+    "old-frontier-published",
+    source="sglang 0.5.23 FutureMap.publish",
+    killed_by=("publish-equals-result",),
+    needs=_OVERLAPPED,
+)
 def old_frontier_published(engine: Scheduler) -> None:
     """The worker publishes the lengths that the round started with."""
     publish = engine.future_map.publish
-    engine.future_map.publish = lambda batch, new_seq_lens: publish(batch, batch.seq_lens)  # type: ignore[method-assign]
+
+    def publish_old(batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
+        publish(batch, batch.seq_lens or new_seq_lens)
+
+    engine.future_map.publish = publish_old  # type: ignore[method-assign]
 
 
-@mutant("stash-dropped", source="sglang 0.5.23 FutureMap.stash", killed_by=("relay-holds-the-pending-token", "worker-feeds-the-pending-token", "draft-state-is-right"), needs=_OVERLAPPED)
+@mutant(
+    "stash-dropped",
+    source="sglang 0.5.23 FutureMap.stash",
+    killed_by=("relay-holds-the-pending-token", "worker-feeds-the-pending-token", "draft-state-is-right"),
+    needs=_OVERLAPPED,
+)
 def stash_dropped(engine: Scheduler) -> None:
     """The draft state of a verify is never stashed."""
     stash = engine.future_map.stash
@@ -51,7 +65,12 @@ def stash_dropped(engine: Scheduler) -> None:
     engine.future_map.stash = stash_extends_only  # type: ignore[method-assign]
 
 
-@mutant("partial-stash", source="sglang 0.5.23 FutureMap.stash", killed_by=("relay-holds-the-draft-state", "draft-extras-pair-with-rows", "draft-state-is-right"), needs=_OVERLAPPED | Capability.DRAFT_EXTRAS)
+@mutant(
+    "partial-stash",
+    source="sglang 0.5.23 FutureMap.stash",
+    killed_by=("relay-holds-the-draft-state", "draft-extras-pair-with-rows", "draft-state-is-right"),
+    needs=_OVERLAPPED | Capability.DRAFT_EXTRAS,
+)
 def partial_stash(engine: Scheduler) -> None:
     """The stash relays the pending token in the place of the first proposal."""
     stash = engine.future_map.stash
@@ -60,7 +79,12 @@ def partial_stash(engine: Scheduler) -> None:
     )
 
 
-@mutant("copy-not-awaited", source="sglang 0.5.23 copy_done", killed_by=("results-are-waited-for",), needs=Capability.OVERLAP | Capability.RACE_CHECK)
+@mutant(
+    "copy-not-awaited",
+    source="sglang 0.5.23 copy_done",
+    killed_by=("results-are-waited-for",),
+    needs=Capability.OVERLAP | Capability.RACE_CHECK,
+)
 def copy_not_awaited(engine: Scheduler) -> None:
     """The result's event is recorded before its copy is enqueued."""
     copy = engine.forward.copy_result_to_cpu
@@ -73,13 +97,24 @@ def copy_not_awaited(engine: Scheduler) -> None:
     engine.forward.copy_result_to_cpu = record_first  # type: ignore[method-assign]
 
 
-@mutant("war-barrier-dropped", source="sglang #26380, #31687", killed_by=("row-writes-wait-for-readers",), needs=Capability.OVERLAP | Capability.RACE_CHECK)
+@mutant(
+    "war-barrier-dropped",
+    source="sglang #26380, #31687",
+    killed_by=("row-writes-wait-for-readers",),
+    needs=Capability.OVERLAP | Capability.RACE_CHECK,
+)
 def war_barrier_dropped(engine: Scheduler) -> None:
     """Schedule-side row writes don't wait until the forward has read the rows."""
     engine.forward.apply_war_barrier = lambda: None  # type: ignore[method-assign]
 
 
-@mutant("sync-forgets-recommit", source="sglang 0.5.23 run_batch, sync branch", killed_by=("draft-input-is-committed", "worker-starts-at-the-frontier"), needs=Capability.SPECULATIVE, overlap=False)
+@mutant(
+    "sync-forgets-recommit",
+    source="sglang 0.5.23 run_batch, sync branch",
+    killed_by=("draft-input-is-committed", "worker-starts-at-the-frontier"),
+    needs=Capability.SPECULATIVE,
+    overlap=False,
+)
 def sync_forgets_recommit(engine: Scheduler) -> None:
     """Without overlap the new frontier is not bound back to the batch."""
     recommit = engine.forward.recommit

@@ -8,7 +8,12 @@ from specfuzz.reference.req import Req
 from specfuzz.reference.scheduler import Scheduler
 
 
-@mutant("over-allocation-leaked", source="sglang-jax #1147", killed_by=("pages-are-conserved",), needs=Capability.SPECULATIVE)
+@mutant(
+    "over-allocation-leaked",
+    source="sglang-jax #1147",
+    killed_by=("pages-are-conserved",),
+    needs=Capability.SPECULATIVE,
+)
 def over_allocation_leaked(engine: Scheduler) -> None:
     """Release forgets the reserve behind the owned part."""
     engine.pools.release_overallocated = lambda req, owned: None  # type: ignore[method-assign]
@@ -31,7 +36,9 @@ def double_free_at_finish(engine: Scheduler) -> None:
     engine.pools.release_overallocated = release_overallocated  # type: ignore[method-assign]
 
 
-@mutant("release-by-token-count", source="sglang #12224", killed_by=("pages-are-conserved",), needs=Capability.SPECULATIVE)
+@mutant(
+    "release-by-token-count", source="sglang #12224", killed_by=("pages-are-conserved",), needs=Capability.SPECULATIVE
+)
 def release_by_token_count(engine: Scheduler) -> None:
     """Release guesses the end of the row from prompt and output instead of the ledger."""
     release = engine.pools.release_overallocated
@@ -92,7 +99,12 @@ def cache_past_the_stop(engine: Scheduler) -> None:
     engine.add_request = add_request  # type: ignore[method-assign]
 
 
-@mutant("lock-leaked", source="sglang 0.5.23 release_kv_cache", killed_by=("protected-size-is-the-locked-paths",), needs=Capability.RADIX)
+@mutant(
+    "lock-leaked",
+    source="sglang 0.5.23 release_kv_cache",
+    killed_by=("protected-size-is-the-locked-paths",),
+    needs=Capability.RADIX,
+)
 def lock_leaked(engine: Scheduler) -> None:
     """Release forgets the request's lock on its tree path."""
     unlock = engine.tree_cache.unlock

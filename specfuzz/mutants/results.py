@@ -18,7 +18,7 @@ def _resolve_as_if(engine: Scheduler, is_dead: Callable[[Req], bool]) -> None:
     resolve = processor.resolve_spec_v2_tokens
 
     def resolve_late(batch: ScheduleBatch, result: GenerationBatchResult) -> list[list[int]]:
-        processor.is_dead = is_dead  # type: ignore[method-assign]
+        processor.is_dead = is_dead  # type: ignore[method-assign, assignment]
         try:
             return resolve(batch, result)
         finally:
@@ -83,7 +83,10 @@ class _LastTokenOnly(Req):
 
 
 @mutant(
-    "stop-seen-only-at-the-end", source="vLLM #47616", killed_by=("finish-reason-is-first",), needs=Capability.SPECULATIVE
+    "stop-seen-only-at-the-end",
+    source="vLLM #47616",
+    killed_by=("finish-reason-is-first",),
+    needs=Capability.SPECULATIVE,
 )
 def stop_seen_only_at_the_end(engine: Scheduler) -> None:
     """Only the last token of an accepted run is looked at for the stop."""

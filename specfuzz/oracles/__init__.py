@@ -1,6 +1,7 @@
 """Oracles: the rules, one file per owner; importing this package registers all of them and their reachable twins."""
 
 from specfuzz.oracles import (
+    cached_content,
     future_map,
     isolation,
     kv_allocator,
@@ -8,10 +9,12 @@ from specfuzz.oracles import (
     races,
     radix_cache,
     recorder,
+    relay_rows,
     req_to_token_pool,
     result_processor,
     scheduler,
     scheduler_queue,
+    scheduler_requests,
     spec_worker,
     statistics,
     twins,
@@ -20,6 +23,7 @@ from specfuzz.oracles.implications import IMPLICATIONS, roots_first
 
 __all__ = [
     "IMPLICATIONS",
+    "cached_content",
     "future_map",
     "isolation",
     "kv_allocator",
@@ -27,11 +31,13 @@ __all__ = [
     "races",
     "radix_cache",
     "recorder",
+    "relay_rows",
     "req_to_token_pool",
     "result_processor",
     "roots_first",
     "scheduler",
     "scheduler_queue",
+    "scheduler_requests",
     "spec_worker",
     "statistics",
     "twins",

@@ -1,7 +1,7 @@
 """What several oracles derive from one step: asked facts, executed lengths, launch history, and page shares.
 
-Everything here is recomputed from events, receipts and raw snapshot facts; what is costly is kept in `step.memo`, keyed by
-the identity of the records it was derived from.
+Everything here is recomputed from events, receipts and raw snapshot facts; what is costly is kept in `step.memo`, keyed
+by the identity of the records it was derived from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEDGER_EVENTS: tuple[type[Event], ...] = (Prefill, Mix, Prepare, Verify, Settle,
 
 
 class Limits:
-    """What the configuration bounds, computed once per run (the properties of a configuration are derived each time)."""
+    """What the configuration bounds, computed once per run: its properties are derived each time."""
 
     __slots__ = ("max_accept", "reserve", "row_width", "speculative")
 
@@ -96,7 +96,7 @@ def settled_len(step: Step, req: ReqView) -> int:
 
 
 def executed_len(step: Step, req: ReqView) -> int:
-    """Positions [0, x) whose target KV must be on the device: settled, or inside an executed launch of a live request."""
+    """Positions [0, x) whose target KV must be on the device: settled, or inside an executed launch."""
     due = settled_len(step, req)
     for launch in step.after.launches:
         if launch.exit is not None and not launch.settled and req.rid in launch.rids:
@@ -115,8 +115,8 @@ def view_of(launches: tuple[LaunchView, ...], number: int) -> LaunchView | None:
 def origin(step: Step, launch: LaunchView, row: int) -> tuple[int, int | None] | None:
     """(KV-ready length, pending token) of a row when the launch runs; None where nobody can know.
 
-    Decided by the forward that was unsettled when this one was launched, if it carries the request; else by what the host
-    had settled then. A predecessor that is listed no more was settled by an earlier event, so the host knows its result.
+    Decided by the forward that was unsettled when this one was launched, if it carries the request; else by what the
+    host had settled then. A predecessor that is listed no more was settled by an earlier event: the host knows it.
     """
     rid = launch.rids[row]
     before = step.before.reqs.get(rid)

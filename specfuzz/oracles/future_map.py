@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Point, Scope
-from specfuzz.core.event import Idle, Settle
-from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
-from specfuzz.core.snapshot import LaunchView, RelayRow, ReqView
+from specfuzz.core.snapshot import LaunchView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import is_live, launched, limits, live_rows, origin
+from specfuzz.oracles.facts import launched, limits, live_rows, origin
 
 HOLDS = Verdict.HOLDS
 SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
@@ -17,7 +15,10 @@ SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
 
 @oracle(
     "worker-starts-at-the-frontier",
-    formula="entry seq_lens == frontier of the forward before (DECODE), frontier + 1 (mixed tail), committed (plain, extend)",
+    formula=(
+        "entry seq_lens == frontier of the forward before (DECODE), frontier "
+        "+ 1 (mixed tail), committed (plain, extend)"
+    ),
     clock=Clock.DEVICE,
     owner=Owner.FUTURE_MAP,
     scope=Scope.BATCH,
@@ -45,7 +46,8 @@ def worker_starts_at_the_frontier(step: Step, launch: LaunchView) -> Finding:
             return Clash(
                 f"seq_lens[{row}] = {entry.seq_lens[row]} == {wanted}",
                 f"forward {launch.number} ({launch.mode}) read {entry.seq_lens[row]} for {req.rid}",
-                f"the host had committed {launch.committed[row]} at launch; with what was in flight then, {wanted} is due",
+                f"the host had committed {launch.committed[row]} at launch; with "
+                f"what was in flight then, {wanted} is due",
             )
         finding = HOLDS
     return finding
@@ -85,7 +87,9 @@ def device_lead_is_one_round(step: Step, launch: LaunchView) -> Finding:
 
 @oracle(
     "worker-feeds-the-pending-token",
-    formula="DECODE entry: the token that a row feeds == last token that the forward before it decided for that request",
+    formula=(
+        "DECODE entry: the token that a row feeds == last token that the forward before it decided for that request"
+    ),
     clock=Clock.RELAY,
     owner=Owner.FUTURE_MAP,
     scope=Scope.BATCH,
@@ -156,9 +160,10 @@ def draft_extras_pair_with_rows(step: Step, launch: LaunchView) -> Finding:
                 return _mispaired(launch, row, f"it is the state of {req.rid} at position {position}, a round too old")
         for other, stranger in rows:
             place = entry.seq_lens[other]
-            if other != row and 0 < place <= limits(step).row_width:
-                if hidden == step.ledger.requests[stranger.rid].text.hidden(place):
-                    return _mispaired(launch, row, f"it is the state of {stranger.rid} at position {place}")
+            if other == row or not 0 < place <= limits(step).row_width:
+                continue
+            if hidden == step.ledger.requests[stranger.rid].text.hidden(place):
+                return _mispaired(launch, row, f"it is the state of {stranger.rid} at position {place}")
     return finding
 
 
@@ -261,99 +266,3 @@ def frontier_only_advances(step: Step, launch: LaunchView) -> Finding:
             )
         finding = HOLDS
     return finding
-
-
-def _relay_row(step: Step, req: ReqView) -> tuple[RelayRow, int] | Finding:
-    """The relay row of a live request and its settled frontier, where nothing of it is in flight any more."""
-    relay = step.after.relay
-    if relay is None:
-        return Verdict.UNKNOWN
-    asked = step.ledger.requests[req.rid]
-    if not is_live(req) or not asked.extend_settled or req.rid not in relay.rows:
-        return None
-    if any(req.rid in known.rids for known in step.ledger.in_flight):
-        return None  # the forward in flight consumes the row and writes it again
-    if req.seqlen - 1 > req.kv_committed_len:
-        return None  # between two chunks
-    return relay.rows[req.rid], req.seqlen - 1
-
-
-@oracle(
-    "relay-holds-the-frontier",
-    formula="nothing of the request in flight: new_seq_lens_buf[row] == seqlen - 1",
-    clock=Clock.RELAY,
-    owner=Owner.FUTURE_MAP,
-    scope=Scope.REQUEST,
-    needs=Capability.RELAY_VIEW | SPECULATIVE_OVERLAP,
-    on=(Settle, Idle),
-    source="sglang 0.5.23 managers/overlap_utils FutureMap.publish",
-    twin="verify-settles",
-)
-def relay_holds_the_frontier(step: Step, req: ReqView) -> Finding:
-    """A settled round has published its frontier, and nobody has consumed it yet."""
-    found = _relay_row(step, req)
-    if not isinstance(found, tuple):
-        return found
-    row, length = found
-    if row.new_seq_len == length:
-        return HOLDS
-    return Clash(
-        f"new_seq_lens_buf[{row.row}] = {row.new_seq_len} == {length}",
-        f"relay row {row.row} of {req.rid} holds the frontier {row.new_seq_len}",
-        f"its last forward is settled at {length}",
-    )
-
-
-@oracle(
-    "relay-holds-the-pending-token",
-    formula="nothing of the request in flight: output_tokens_buf[row] == output_ids[-1]",
-    clock=Clock.RELAY,
-    owner=Owner.FUTURE_MAP,
-    scope=Scope.REQUEST,
-    needs=Capability.RELAY_VIEW | Capability.OVERLAP,
-    on=(Settle, Idle),
-    source="sglang 0.5.23 managers/overlap_utils FutureMap.stash; vLLM #30916",
-    twin="result-settles",
-)
-def relay_holds_the_pending_token(step: Step, req: ReqView) -> Finding:
-    """A settled round has stashed the token that the next one will feed."""
-    found = _relay_row(step, req)
-    if not isinstance(found, tuple):
-        return found
-    row, _length = found
-    wanted = req.output_ids[-1] if req.output_ids else None
-    if row.output_token == wanted:
-        return HOLDS
-    return Clash(
-        f"output_tokens_buf[{row.row}] = {row.output_token} == {wanted}",
-        f"relay row {row.row} of {req.rid} holds the token {row.output_token}",
-        f"the last token that its last forward decided is {wanted}",
-    )
-
-
-@oracle(
-    "relay-holds-the-draft-state",
-    formula="nothing of the request in flight: hidden_states_buf[row] == O(C) and topk_index_buf[row] == the token it proposes",
-    clock=Clock.RELAY,
-    owner=Owner.FUTURE_MAP,
-    scope=Scope.REQUEST,
-    needs=Capability.RELAY_VIEW | SPECULATIVE_OVERLAP | Capability.DRAFT_EXTRAS,
-    on=(Settle, Idle),
-    source="sglang 0.5.23 managers/overlap_utils FutureMap.stash; sglang #9976",
-    twin="verify-settles",
-)
-def relay_holds_the_draft_state(step: Step, req: ReqView) -> Finding:
-    """A settled round has stashed the whole draft state, so that the next draft starts from it."""
-    found = _relay_row(step, req)
-    if not isinstance(found, tuple):
-        return found
-    row, length = found
-    hidden = step.ledger.requests[req.rid].text.hidden(length)
-    topk = unembed(hidden)
-    if row.hidden == hidden and row.topk_index == topk:
-        return HOLDS
-    return Clash(
-        f"(hidden, topk_index)[{row.row}] = ({row.hidden}, {row.topk_index}) == ({hidden}, {topk})",
-        f"relay row {row.row} of {req.rid} holds the draft state ({row.hidden}, {row.topk_index})",
-        f"a draft that has consumed the bonus at position {length} holds ({hidden}, {topk})",
-    )

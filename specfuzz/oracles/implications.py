@@ -1,7 +1,7 @@
 """Which violation implies which: a report names the root first and the consequences after it.
 
-An edge says that the left rule, once broken, tends to break the right ones in the same step, and that the left one says more
-about who must be fixed. Edges follow the flow of a round: order -> batch -> relay -> worker -> content -> text -> ledger.
+An edge says that the left rule, once broken, tends to break the right ones in the same step, and that the left one says
+more about who must be fixed. Edges follow a round: order -> batch -> relay -> worker -> content -> text -> ledger.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "tensors-outlive-their-forward": ("device-memory-is-ordered", "worker-starts-at-the-frontier", *_TEXT),
     "relay-reads-are-fenced": ("worker-starts-at-the-frontier", "worker-feeds-the-pending-token", *_TEXT),
     "row-writes-wait-for-readers": ("window-follows-the-row", "device-memory-is-ordered", *_CONTENT),
-    "results-are-waited-for": ("settle-appends-the-run", "commit-equals-emitted", *_TEXT),
+    "results-are-waited-for": (
+        "tensors-outlive-their-forward", "settle-appends-the-run", "commit-equals-emitted", *_RELAYED, *_CONTENT,
+        *_TEXT,
+    ),
     "device-memory-is-ordered": (*_CONTENT, *_TEXT),
     # isolation and batches
-    "bindings-are-restored": ("mode-is-restored", "rows-are-unique", "batch-arrays-agree", "mirror-equals-device"),
-    "mode-is-restored": ("rows-are-unique", "batch-arrays-agree"),
+    "bindings-are-restored": ("rows-are-unique", "batch-arrays-agree", "mirror-equals-device"),
+    "mode-is-restored": ("bindings-are-restored", "rows-are-unique", "batch-arrays-agree"),
     "no-write-through-the-isolation": ("worker-starts-at-the-frontier", "mirror-equals-device", *_TEXT),
     "draft-input-is-committed": ("worker-starts-at-the-frontier", "draft-state-is-right", "future-indices-are-rows"),
     "no-dead-row-launched": ("rows-belong-to-their-requests", "dead-rows-are-inert"),
@@ -41,6 +44,7 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     # reserve
     "reserve-covers-two-rounds": ("window-inside-the-reserve", "window-follows-the-row"),
     "window-inside-the-reserve": ("window-follows-the-row", "writes-start-past-the-tree", *_CONTENT, *_TEXT),
+    "reserve-is-not-hoarded": ("reserve-ends-on-a-page", "retraction-needs-pressure", "ledger-in-order"),
     "reserve-ends-on-a-page": ("pages-are-conserved", "sizes-add-up"),
     "allocated-never-shrinks": ("ledger-in-order", *_POOL),
     # relay
@@ -60,24 +64,26 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "draft-state-is-right": ("right-draft-is-accepted",),
     "frontier-steps-by-accept": ("publish-equals-result", "frontier-only-advances", *_RELAYED, *_CONTENT),
     "accept-in-range": ("frontier-steps-by-accept", "settle-appends-the-run", "histogram-adds-up"),
-    "worker-keeps-off-the-ledger": ("clocks-tick-once", "verify-count-is-settled-rounds", *_LEDGER),
+    "worker-keeps-off-the-ledger": (
+        "extend-commits-its-window", "clocks-tick-once", "verify-count-is-settled-rounds", *_LEDGER,
+    ),
     # content
     "device-rows-are-host-rows": ("window-follows-the-row", *_CONTENT, *_TEXT),
     "window-follows-the-row": (*_CONTENT, *_TEXT),
     "writes-start-past-the-tree": ("cached-kv-is-true", "target-kv-is-true", *_TEXT),
     "cached-kv-is-true": ("target-kv-is-true", *_TEXT),
-    "cached-draft-kv-is-true": ("draft-kv-is-true", "right-draft-is-accepted"),
+    "cached-draft-kv-is-true": ("right-draft-is-accepted",),
     "cached-within-owned": ("cached-kv-is-true", "cached-draft-kv-is-true"),
     "target-kv-is-true": _TEXT,
     "decided-tokens-are-the-text": ("output-is-plain-decoding", "right-draft-is-accepted"),
     # host
+    "retraction-resets": ("worker-keeps-off-the-ledger", "ledger-in-order", "rows-are-conserved", *_POOL),
     "dead-rows-are-inert": ("commit-equals-emitted", "settle-appends-the-run", *_LEDGER),
     "settle-takes-the-oldest": ("settle-appends-the-run", "output-is-plain-decoding"),
     "settle-appends-the-run": ("commit-equals-emitted", "output-is-plain-decoding", *_FINISH),
-    "prepare-never-commits": _LEDGER,
+    "prepare-never-commits": ("reserve-covers-two-rounds", "worker-keeps-off-the-ledger", *_LEDGER),
     "extend-commits-its-window": _LEDGER,
     "commit-equals-emitted": ("steady-bonus", "plain-claims-are-counted", "ledger-in-order"),
-    "retraction-resets": ("ledger-in-order", "rows-are-conserved", *_POOL),
     "finish-reason-is-first": ("nothing-emitted-past-the-end", "cached-within-owned"),
     "finish-releases": ("rows-are-conserved", "protected-size-is-the-locked-paths", *_POOL),
     "abort-waits-for-a-result": ("finish-releases", "no-request-is-left-behind", *_POOL),

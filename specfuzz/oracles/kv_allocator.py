@@ -1,4 +1,4 @@
-"""Rules of the page allocator: conservation, one owner per page, whole pages. Recomputed from free list, tree walk and rows."""
+"""Rules of the page allocator: conservation, one owner per page, whole pages; from free list, tree walk and rows."""
 
 from __future__ import annotations
 
@@ -201,7 +201,8 @@ def sizes_add_up(step: Step, pool: PoolView) -> Finding:
         return HOLDS
     return Clash(
         f"available {pool.available} == {free}, evictable {pool.evictable} + protected {pool.protected} == {cached}",
-        f"the engine reports {pool.available} available, {pool.evictable} evictable and {pool.protected} protected tokens",
+        f"the engine reports {pool.available} available, {pool.evictable} "
+        f"evictable and {pool.protected} protected tokens",
         f"its free list has {free} tokens and its tree {cached}",
     )
 

@@ -57,7 +57,7 @@ def target_kv_is_true(step: Step, req: ReqView) -> Finding:
     twin="launch",
 )
 def decided_tokens_are_the_text(step: Step, launch: LaunchView) -> Finding:
-    """The target reads its prefix through the row table, so one wrong cell below the frontier changes the next token."""
+    """The target reads its prefix through the row table, so one wrong cell changes the next token."""
     leaving = launch.exit
     if leaving is None:
         return Verdict.UNKNOWN

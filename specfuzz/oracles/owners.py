@@ -1,9 +1,9 @@
 """Which function may write which owned field: the ownership table of the host ledger.
 
-Writers are function names, as an observer sees them from outside. A field that isn't listed has no owner yet. Writing 0 is a
-reset and free to everyone who releases a request (`reset_for_retract`, `mark_kv_released`, ...): a wrong reset breaks the
-ledger rules at once. The table is measured on the sources of sglang 0.5.23 and holds for every engine with its names; a
-speculative worker appears nowhere in it.
+Writers are function names, as an observer sees them from outside. A field that isn't listed has no owner yet. Writing 0
+is a reset and free to everyone who releases a request (`reset_for_retract`, `mark_kv_released`, ...): a wrong reset
+breaks the ledger rules at once. The table is measured on the sources of sglang 0.5.23 and holds for every engine with
+its names; a speculative worker appears nowhere in it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def _first(step: Step, concerns: Callable[[RaceView], bool], rule: str) -> Findi
             where = race.buffer if race.row is None else f"{race.buffer}[{race.row}]"
             return Clash(
                 f"{race.kind} on {where}: {race.first} [{race.first_stream}] and {race.second} [{race.second_stream}]",
-                f"`{race.first}` on the {race.first_stream} stream and `{race.second}` on the {race.second_stream} stream "
+                f"`{race.first}` on the {race.first_stream} stream and `{race.second}` "
+                f"on the {race.second_stream} stream "
                 f"touch {where}",
                 rule,
             )
@@ -66,7 +67,9 @@ def is_row_race(race: RaceView) -> bool:
 def tensors_outlive_their_forward(step: Step) -> Finding:
     """The two-slot ring keeps a launch's tensors bound until the launch after the next."""
     return _first(
-        step, lambda race: race.kind == USE_AFTER_FREE, "the free is not ordered after the use: the ring let go too early"
+        step,
+        lambda race: race.kind == USE_AFTER_FREE,
+        "the free is not ordered after the use: the ring let go too early",
     )
 
 

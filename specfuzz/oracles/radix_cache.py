@@ -5,12 +5,11 @@ from __future__ import annotations
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Evict, Idle, Mix, Prefill, Settle
-from specfuzz.core.language import Continuation
 from specfuzz.core.lemmas import owned_len
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import CachedPath, PoolView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import Truth, limits, shares
+from specfuzz.oracles.facts import shares
 
 HOLDS = Verdict.HOLDS
 TREE = Capability.RADIX | Capability.TREE_VIEW
@@ -152,8 +151,7 @@ def cached_within_owned(step: Step, pool: PoolView) -> Finding:
             return Clash(
                 f"{len(path.slots)} slots of {path.tokens} are within somebody's owned length",
                 f"the tree caches a path of {len(path.slots)} slots for the tokens {path.tokens}",
-                "every request with this text owns less: "
-                + (", ".join(f"{rid} {_owned(req, ends)}" for rid, req in step.after.reqs.items() if req.output_ids) or "none"),
+                f"every request with this text owns less: {_all_owned(step, ends)}",
             )
         vouched.add(path)
     return HOLDS
@@ -180,130 +178,16 @@ def _owned(req: ReqView, ends: dict[str, int]) -> int:
     return most
 
 
+def _all_owned(step: Step, ends: dict[str, int]) -> str:
+    return ", ".join(f"{rid} {_owned(req, ends)}" for rid, req in step.after.reqs.items()) or "nobody"
+
+
 def _vouches(step: Step, req: ReqView, path: CachedPath, ends: dict[str, int]) -> bool:
     length, text = len(path.slots), step.ledger.requests[req.rid].text
     if length > _owned(req, ends) or len(path.tokens) > req.seqlen:
         return False
     text.ensure(len(path.tokens))
     return list(path.tokens) == text.tokens[: len(path.tokens)]
-
-
-class _Expected:
-    """One cached path with the cells that its tokens ask for."""
-
-    __slots__ = ("path", "true")
-
-    def __init__(self, step: Step, path: CachedPath) -> None:
-        self.path = path
-        self.true = Truth(_text_of(step, path.tokens), path.slots, len(path.slots))
-
-
-def _text_of(step: Step, tokens: tuple[int, ...]) -> Continuation:
-    """A text that starts with the tokens: a request's own where there is one, because its cells are known already."""
-    last, count = tokens[-1], len(tokens)
-    for asked in step.ledger.requests.values():
-        known = asked.text.tokens
-        if len(known) >= count and known[count - 1] == last and tuple(known[:count]) == tokens:
-            return asked.text
-    return Continuation(tokens)
-
-
-def _expected(step: Step, cached: tuple[CachedPath, ...]) -> list[_Expected]:
-    known: tuple[tuple[CachedPath, ...], list[_Expected]] | None = step.memo.get("expected-paths")
-    if known is not None and known[0] is cached:
-        return known[1]
-    memo: dict[CachedPath, _Expected] = step.memo.setdefault("expected-path", {})
-    found = []
-    for path in cached:
-        if path.slots:
-            expected = memo.get(path)
-            if expected is None:
-                expected = memo[path] = _Expected(step, path)
-            found.append(expected)
-    step.memo["expected-paths"] = (cached, found)
-    return found
-
-
-def _last_may_be_pending(step: Step) -> bool:
-    """Plain decoding under overlap caches one position whose KV its last, dead launch still has to write."""
-    device = step.after.device
-    if limits(step).speculative or not step.config.overlap or device is None:
-        return False
-    return bool(device.pending or step.ledger.prepared or step.ledger.in_flight or step.after.queue)
-
-
-@oracle(
-    "cached-kv-is-true",
-    formula="every cached slot: (v1, v2) == cell of its key token after its key prefix",
-    clock=Clock.DEVICE,
-    owner=Owner.RADIX_CACHE,
-    scope=Scope.RUN,
-    needs=TREE | Capability.CONTENT_VIEW | Capability.DEVICE_VIEW,
-    on=(Settle, Idle, Evict),
-    source="sglang 0.5.23 mem_cache/radix_cache RadixCache.insert; vLLM #41838, #54288",
-    twin="tree-holds-output",
-)
-def cached_kv_is_true(step: Step) -> Finding:
-    """A slot that others may hit holds what its key promises, and nobody writes it any more."""
-    pool, device = step.after.pool, step.after.device
-    if pool.cached is None or device is None:
-        return Verdict.UNKNOWN
-    if not pool.cached or (device is step.before.device and pool.cached is step.before.pool.cached):
-        return None
-    finding: Finding = None
-    for wanted in _expected(step, pool.cached):
-        true = wanted.true
-        first, second = true.read(device.target_v1), true.read(device.target_v2)
-        if first != true.first or second != true.second:
-            due = true.due - 1 if _last_may_be_pending(step) else true.due
-            for name, found, cells in (("v1", first, true.first), ("v2", second, true.second)):
-                if not found or found[:due] != cells[:due]:
-                    return _wrong_path(wanted.path, name, found, cells)
-        finding = HOLDS
-    return finding
-
-
-@oracle(
-    "cached-draft-kv-is-true",
-    formula="every cached slot: draft cell == v1(following key token)",
-    clock=Clock.DEVICE,
-    owner=Owner.RADIX_CACHE,
-    scope=Scope.RUN,
-    needs=TREE | Capability.CONTENT_VIEW | Capability.DEVICE_VIEW | Capability.DRAFT_KV,
-    on=(Settle, Idle, Evict),
-    source="sglang 0.5.23 mem_cache/radix_cache RadixKey is_bigram; sglang #10846, #16964",
-    twin="tree-holds-output",
-)
-def cached_draft_kv_is_true(step: Step) -> Finding:
-    """A draft cell depends on the token after its own, so a hit needs keys that name both."""
-    pool, device = step.after.pool, step.after.device
-    if pool.cached is None or device is None or device.draft_v1 is None:
-        return Verdict.UNKNOWN
-    if not pool.cached or (device is step.before.device and pool.cached is step.before.pool.cached):
-        return None
-    if Capability.CHUNKED_PREFILL in step.capabilities:
-        return None  # where a chunk ended, the draft had not seen the next token
-    finding: Finding = None
-    for wanted in _expected(step, pool.cached):
-        true = wanted.true
-        found = true.read(device.draft_v1)
-        due = min(true.due, len(wanted.path.tokens) - 1)  # no further than the key names the following token
-        if found[:due] != true.shifted[:due] or not found:
-            return _wrong_path(wanted.path, "draft", found, true.shifted)
-        if due:
-            finding = HOLDS
-    return finding
-
-
-def _wrong_path(path: CachedPath, which: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> Clash:
-    if not found:
-        return Clash(f"slots {path.slots} exist", f"the tree caches the slots {path.slots}", "the KV pool has no such slot")
-    place = next(p for p, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other)
-    return Clash(
-        f"{which} of slot {path.slots[place]} = {found[place]} == {wanted[place]}",
-        f"the tree caches slot {path.slots[place]} for token {path.tokens[place]} at position {place}",
-        f"the slot holds {found[place]} where that token after its prefix gives {wanted[place]}",
-    )
 
 
 @oracle(

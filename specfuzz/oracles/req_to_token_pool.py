@@ -36,7 +36,10 @@ def rows_are_conserved(step: Step, pool: PoolView) -> Finding:
 
 @oracle(
     "window-follows-the-row",
-    formula="worker entry: slots written == slots[start:end), start = entry seq_lens (speculative DECODE) or seq_lens - width",
+    formula=(
+        "worker entry: slots written == slots[start:end), start = entry seq_lens "
+        "(speculative DECODE) or seq_lens - width"
+    ),
     clock=Clock.DEVICE,
     owner=Owner.REQ_TO_TOKEN_POOL,
     scope=Scope.BATCH,
@@ -60,7 +63,8 @@ def window_follows_the_row(step: Step, launch: LaunchView) -> Finding:
             return Clash(
                 f"window({req.rid}) = {window} at {start} == slots[{place}:{place + len(window)}) = "
                 f"{slots[max(place, 0) : max(place, 0) + len(window)]}",
-                f"forward {launch.number} ({launch.mode}) writes the slots {window} for {req.rid} from position {start} on",
+                f"forward {launch.number} ({launch.mode}) writes the slots {window} "
+                f"for {req.rid} from position {start} on",
                 f"its length there is {length} and its row has {len(slots)} slots",
             )
         finding = HOLDS

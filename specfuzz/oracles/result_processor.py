@@ -1,4 +1,4 @@
-"""Rules that result processing must keep: what a settled result changes on its rows, and on nothing else. Host clock."""
+"""Rules that result processing must keep: what a settled result changes on its rows, and nothing else. Host clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def _was_live(step: Step, rid: str) -> ReqView | None:
 
 @oracle(
     "steady-bonus",
-    formula="live speculative request past its extend: seqlen == kv_committed_len + 1; extend pending: seqlen == kv_committed_len",
+    formula=(
+        "live speculative request past its extend: seqlen == kv_committed_len + "
+        "1; extend pending: seqlen == kv_committed_len"
+    ),
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
@@ -68,7 +71,9 @@ def steady_bonus(step: Step, req: ReqView) -> Finding:
 
 @oracle(
     "commit-equals-emitted",
-    formula="settled live rows: growth of kv_committed_len == growth of output_ids - extends (speculative), == 0 (plain)",
+    formula=(
+        "settled live rows: growth of kv_committed_len == growth of output_ids - extends (speculative), == 0 (plain)"
+    ),
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
@@ -111,7 +116,9 @@ def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
     scope=Scope.REQUEST,
     needs=Capability.LAUNCH_VIEW,
     on=(Settle, Idle),
-    source="sglang 0.5.23 managers/scheduler_components/batch_result_processor process_batch_result_decode; vLLM #42117",
+    source=(
+        "sglang 0.5.23 managers/scheduler_components/batch_result_processor process_batch_result_decode; vLLM #42117"
+    ),
     twin="run-of-several-tokens",
 )
 def settle_appends_the_run(step: Step, req: ReqView) -> Finding:

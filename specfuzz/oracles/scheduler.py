@@ -1,4 +1,4 @@
-"""Rules that the scheduler must keep on the host ledger: order, reserve, claims, clocks. All lengths are tokens, host clock."""
+"""Rules that the scheduler must keep on the host ledger: order, reserve, claims, clocks. Lengths in tokens."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def reserve_covers_two_rounds(step: Step, req: ReqView) -> Finding:
     return Clash(
         f"{req.kv_allocated_len} >= {req.kv_committed_len} + {step.config.reserve_per_decode}",
         f"prepare left {req.rid} with {req.kv_allocated_len} allocated positions",
-        f"the device may lead by one accepted run and writes {step.config.alloc_len_per_decode} more: {wanted} are needed",
+        "the device may lead by one accepted run and writes "
+        f"{step.config.alloc_len_per_decode} more: {wanted} are needed",
     )
 
 
@@ -169,13 +170,17 @@ def plain_claims_are_counted(step: Step, req: ReqView) -> Finding:
     return Clash(
         f"{req.kv_committed_len} == {req.seqlen} - 1 + {flying} + {prepared}",
         f"kv_committed_len({req.rid}) is {req.kv_committed_len}",
-        f"{req.seqlen} tokens are settled, {flying} forwards are in flight and {prepared} prepared: that claims {wanted}",
+        f"{req.seqlen} tokens are settled, {flying} forwards are in flight "
+        f"and {prepared} prepared: that claims {wanted}",
     )
 
 
 @oracle(
     "extend-commits-its-window",
-    formula="prefill: kv_committed_len == kv_allocated_len == prefix_len + extend_len <= seqlen, prefix_len % page_size == 0",
+    formula=(
+        "prefill: kv_committed_len == kv_allocated_len == prefix_len + extend_len "
+        "<= seqlen, prefix_len % page_size == 0"
+    ),
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
@@ -192,7 +197,6 @@ def extend_commits_its_window(step: Step, req: ReqView) -> Finding:
     end, page_size = prefix + extend, step.config.page_size
     whole = Capability.CHUNKED_PREFILL in step.capabilities or end == req.seqlen
     fits = req.kv_committed_len == end and req.kv_allocated_len == end and end <= req.seqlen and whole
-    # A chunk may start in the middle of a page, at the end of the chunk before.
     aligned = prefix % page_size == 0 or Capability.CHUNKED_PREFILL in step.capabilities
     if fits and aligned and extend >= 1 and not req.is_retracted and req.req_pool_idx is not None:
         return HOLDS
@@ -300,4 +304,3 @@ def retraction_resets(step: Step, req: ReqView) -> Finding:
 
 def _admitted(step: Step, rid: str) -> bool:
     return any(rid == known for known, _prefix, _extend in step.receipt.admitted)
-

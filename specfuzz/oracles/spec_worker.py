@@ -1,4 +1,4 @@
-"""Rules of the speculative worker: accept lengths, frontiers, draft state, publishes, and the ledgers it must not touch."""
+"""Rules of the speculative worker: accept lengths, frontiers, draft state, publishes, and ledgers it must not touch."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def right_draft_is_accepted(step: Step, launch: LaunchView) -> Finding:
         if accepted != wanted:
             return Clash(
                 f"accept_lens[{row}] = {accepted} == {wanted}",
-                f"proposals 1 to {wanted - 1} of {req.rid} follow from a right draft state, proposal {wanted} is made wrong",
+                f"proposals 1 to {wanted - 1} of {req.rid} follow from a right "
+                f"draft state, proposal {wanted} is made wrong",
                 f"forward {launch.number} accepted {accepted} tokens incl. the bonus",
             )
         finding = HOLDS

@@ -15,7 +15,9 @@ HOLDS = Verdict.HOLDS
 
 @oracle(
     "verify-count-is-settled-rounds",
-    formula="growth of spec_verify_ct == settled verifies of the live row; growth of correct drafts == emitted - rounds",
+    formula=(
+        "growth of spec_verify_ct == settled verifies of the live row; growth of correct drafts == emitted - rounds"
+    ),
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
@@ -50,7 +52,10 @@ def verify_count_is_settled_rounds(step: Step, req: ReqView) -> Finding:
 
 @oracle(
     "histogram-adds-up",
-    formula="sum(histogram) == spec_verify_ct, sum(i * histogram[i]) == spec_num_correct_drafts <= spec_verify_ct * spec_steps",
+    formula=(
+        "sum(histogram) == spec_verify_ct, sum(i * histogram[i]) == "
+        "spec_num_correct_drafts <= spec_verify_ct * spec_steps"
+    ),
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,

@@ -40,11 +40,12 @@ def two_rows_in_a_batch(step: Step) -> bool:
 @reachable("device-leads-host", needs=LAUNCHES | Capability.OVERLAP | Capability.SPECULATIVE)
 def device_leads_host(step: Step) -> bool:
     """A verify starts at a length that the host has not settled yet."""
-    for view in step.after.launches:
-        if view.entry_now and view.mode == "DECODE" and view.entry is not None and view.unsettled_before:
-            if any(there > here for there, here in zip(view.entry.seq_lens, view.committed, strict=True)):
-                return True
-    return False
+    return any(
+        there > here
+        for view in step.after.launches
+        if view.entry_now and view.mode == "DECODE" and view.entry is not None and view.unsettled_before
+        for there, here in zip(view.entry.seq_lens, view.committed, strict=True)
+    )
 
 
 @reachable("published-before-settled", needs=LAUNCHES | Capability.OVERLAP | Capability.LAZY_DEVICE)

@@ -83,7 +83,8 @@ class Pools:
         if not config.speculative:
             return config.page_size * sum(req.kv.kv_committed_len % config.page_size == 0 for req in reqs)
         return sum(
-            ceil_align(self._reserve_target(req), config.page_size) - ceil_align(req.kv.kv_allocated_len, config.page_size)
+            ceil_align(self._reserve_target(req), config.page_size)
+            - ceil_align(req.kv.kv_allocated_len, config.page_size)
             for req in reqs
         )
 
@@ -96,8 +97,8 @@ class Pools:
     def release_kv_cache(self, req: Req, *, checkpoint: bool) -> None:
         """Give up the row: cache [protected, owned) if asked to, free the rest of [protected, allocated), free the row.
 
-        The only path by which a request loses its KV. Frees of the owned part and of the over-allocation never share a page:
-        the first takes its whole last page, the second starts at the next boundary.
+        The only path by which a request loses its KV. Frees of the owned part and of the over-allocation never share a
+        page: the first takes its whole last page, the second starts at the next boundary.
         """
         row, owned = req.kv.req_pool_idx, req.owned_kv_len()
         assert row is not None

@@ -5,9 +5,8 @@ Source: sglang 0.5.23 managers/scheduler.py `run_batch` (behaviour).
 
 from __future__ import annotations
 
-import torch
-
 from specfuzz.core.config import EngineConfig
+from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.device import Buffer
 from specfuzz.gpu.races import Access
 from specfuzz.reference.future_map import FutureMap
@@ -18,10 +17,10 @@ from specfuzz.reference.streams import Streams
 from specfuzz.reference.worker import Worker
 
 
-def copy_to_host_kernel(access: Access, sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
+def copy_to_host_kernel(access: Access, sources: list[Array], targets: list[Array]) -> None:
     """Device results into pinned host memory."""
     for source, target in zip(sources, targets, strict=True):
-        target.copy_(source)
+        target[...] = source
         access.read(source, None)
         access.write(target, None)
 

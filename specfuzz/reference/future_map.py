@@ -9,8 +9,8 @@ Source: sglang 0.5.23 managers/overlap_utils.py (behaviour).
 
 from __future__ import annotations
 
-import torch
 
+from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.device import Buffer, Event
 from specfuzz.gpu.races import Access
 from specfuzz.reference.schedule_batch import ScheduleBatch
@@ -20,17 +20,15 @@ from specfuzz.reference.streams import Streams
 #: What a row holds that was never written or has been consumed; no token, no length.
 POISON = -1
 
-Tensor = torch.Tensor
 
-
-def scatter_kernel(access: Access, buf: Tensor, rows: list[int], row_ids: Tensor, values: Tensor) -> None:
+def scatter_kernel(access: Access, buf: Array, rows: list[int], row_ids: Array, values: Array) -> None:
     """buf[rows] = values. row_ids: the same rows as a device tensor (bs,)."""
     buf[row_ids] = values
     access.read(values, None)
     access.write(buf, rows)
 
 
-def scatter_next_len_kernel(access: Access, buf: Tensor, rows: list[int], row_ids: Tensor, seq_lens: Tensor) -> None:
+def scatter_next_len_kernel(access: Access, buf: Array, rows: list[int], row_ids: Array, seq_lens: Array) -> None:
     """buf[rows] = seq_lens + 1: plain decoding's next length."""
     buf[row_ids] = seq_lens + 1
     access.read(seq_lens, None)
@@ -39,14 +37,14 @@ def scatter_next_len_kernel(access: Access, buf: Tensor, rows: list[int], row_id
 
 def stash_kernel(
     access: Access,
-    output_tokens_buf: Tensor,
-    topk_index_buf: Tensor,
-    hidden_states_buf: Tensor,
+    output_tokens_buf: Array,
+    topk_index_buf: Array,
+    hidden_states_buf: Array,
     rows: list[int],
-    row_ids: Tensor,
-    bonus_tokens: Tensor,
-    topk_index: Tensor,
-    hidden_states: Tensor,
+    row_ids: Array,
+    bonus_tokens: Array,
+    topk_index: Array,
+    hidden_states: Array,
 ) -> None:
     """Pending token and draft state of every row of the batch."""
     output_tokens_buf[row_ids] = bonus_tokens
@@ -56,44 +54,43 @@ def stash_kernel(
         access.write(buf, rows)
 
 
-def consume_kernel(access: Access, buf: Tensor, rows: list[int], out: Tensor) -> None:
+def consume_kernel(access: Access, buf: Array, rows: list[int], out: Array) -> None:
     """out = buf[rows]; buf[rows] = POISON."""
-    row_ids = torch.tensor(rows, device=buf.device)
-    torch.index_select(buf, 0, row_ids, out=out)
-    buf[row_ids] = POISON
+    out[...] = buf[rows]
+    buf[rows] = POISON
     access.read(buf, rows)
     access.write(buf, rows)
     access.write(out, None)
 
 
-def mirror_kernel(access: Access, buf: Tensor, rows: list[int], out: Tensor) -> None:
+def mirror_kernel(access: Access, buf: Array, rows: list[int], out: Array) -> None:
     """Copy rows into pinned host memory."""
-    out.copy_(buf[torch.tensor(rows, device=buf.device)])
+    out[...] = buf[rows]
     access.read(buf, rows)
     access.write(out, None)
 
 
-def gather_tokens_kernel(access: Access, buf: Tensor, rows: list[int], row_ids: Tensor, out: Tensor) -> None:
+def gather_tokens_kernel(access: Access, buf: Array, rows: list[int], row_ids: Array, out: Array) -> None:
     """out = buf[rows] without consuming: plain decoding's last sampled token."""
-    torch.index_select(buf, 0, row_ids, out=out)
+    out[...] = buf[row_ids]
     access.read(buf, rows)
 
 
 def gather_extras_kernel(
     access: Access,
-    output_tokens_buf: Tensor,
-    topk_index_buf: Tensor,
-    hidden_states_buf: Tensor,
+    output_tokens_buf: Array,
+    topk_index_buf: Array,
+    hidden_states_buf: Array,
     rows: list[int],
-    row_ids: Tensor,
-    bonus_tokens: Tensor,
-    topk_index: Tensor,
-    hidden_states: Tensor,
+    row_ids: Array,
+    bonus_tokens: Array,
+    topk_index: Array,
+    hidden_states: Array,
 ) -> None:
     """Pending token (consumed) and draft state of every row of the batch."""
-    torch.index_select(output_tokens_buf, 0, row_ids, out=bonus_tokens)
-    torch.index_select(topk_index_buf, 0, row_ids, out=topk_index)
-    torch.index_select(hidden_states_buf, 0, row_ids, out=hidden_states)
+    bonus_tokens[...] = output_tokens_buf[row_ids]
+    topk_index[...] = topk_index_buf[row_ids]
+    hidden_states[...] = hidden_states_buf[row_ids]
     output_tokens_buf[row_ids] = POISON
     for buf in (output_tokens_buf, topk_index_buf, hidden_states_buf):
         access.read(buf, rows)
@@ -114,14 +111,15 @@ class FutureMap:
         self.publish_ready: Event | None = None
 
     def _relay_buffer(self, name: str, rows: int) -> Buffer:
-        tensor = torch.full((rows,), POISON, dtype=torch.int64, device=self._device.torch_device)
-        return self._device.buffer(tensor, name, home=self._forward.name)
+        return self._device.buffer(self._device.arrays.full((rows,), POISON), name, home=self._forward.name)
 
     # ------------------------------------------------------------------ producers
     def publish(self, batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
         """Scatter the next frontier of every row and record the fence. new_seq_lens: (bs,) int64."""
         rows = batch.req_pool_indices_cpu
-        self._forward.launch("publish", scatter_kernel, self.new_seq_lens_buf, rows, batch.req_pool_indices, new_seq_lens)
+        self._forward.launch(
+            "publish", scatter_kernel, self.new_seq_lens_buf, rows, batch.req_pool_indices, new_seq_lens
+        )
         self.publish_ready = self._forward.record("publish_ready")
 
     def publish_plain(self, batch: ScheduleBatch) -> None:
@@ -143,7 +141,12 @@ class FutureMap:
     def stash_tokens(self, batch: ScheduleBatch, next_token_ids: Buffer) -> None:
         """Plain decoding and its prefill: the sampled token alone."""
         self._forward.launch(
-            "stash", scatter_kernel, self.output_tokens_buf, batch.req_pool_indices_cpu, batch.req_pool_indices, next_token_ids
+            "stash",
+            scatter_kernel,
+            self.output_tokens_buf,
+            batch.req_pool_indices_cpu,
+            batch.req_pool_indices,
+            next_token_ids,
         )
 
     # ------------------------------------------------------------------ consumers
@@ -171,8 +174,7 @@ class FutureMap:
     def resolve_forward_inputs(self, batch: ScheduleBatch) -> None:
         """Fill what the worker reads: staged prefill ids, relayed tokens, relayed draft state."""
         if batch.prefill_input_ids_cpu is not None:
-            staged = torch.tensor(batch.prefill_input_ids_cpu, dtype=torch.int64, device=self._device.torch_device)
-            batch.input_ids = self._device.buffer(staged, "input_ids")
+            batch.input_ids = batch.to_device(batch.prefill_input_ids_cpu, "input_ids")
             batch.prefill_input_ids_cpu = None
             return
         rows = batch.req_pool_indices_cpu
@@ -180,7 +182,12 @@ class FutureMap:
         if batch.spec_algorithm == "NONE":
             batch.input_ids = batch.new_tensor("input_ids", on=self._forward)
             self._forward.launch(
-                "gather_tokens", gather_tokens_kernel, self.output_tokens_buf, rows, batch.req_pool_indices, batch.input_ids
+                "gather_tokens",
+                gather_tokens_kernel,
+                self.output_tokens_buf,
+                rows,
+                batch.req_pool_indices,
+                batch.input_ids,
             )
         elif isinstance(spec_info, EagleDraftInput) and spec_info.future_indices is not None:
             spec_info.bonus_tokens = batch.new_tensor("bonus_tokens", on=self._forward)
@@ -188,9 +195,7 @@ class FutureMap:
             spec_info.hidden_states = batch.new_tensor("hidden_states", on=self._forward)
             # The relay rows are those that the scheduler bound, whatever the batch's own rows are by now.
             indices = list(spec_info.future_indices)
-            index_ids = self._device.buffer(
-                torch.tensor(indices, dtype=torch.int64, device=self._device.torch_device), "future_indices"
-            )
+            index_ids = batch.to_device(indices, "future_indices")
             self._forward.launch(
                 "gather_extras", gather_extras_kernel, self.output_tokens_buf, self.topk_index_buf,
                 self.hidden_states_buf, indices, index_ids,

@@ -19,8 +19,8 @@ _FIELDS = tuple(f.name for f in fields(ScheduleBatch))
 class KeepAliveRing:
     """Two slots of bindings: a tensor that was bound at launch N stays referenced until launch N + 2.
 
-    It is about memory, not meaning: an old binding that is dropped while the forward stream still reads it may be handed
-    out again by the caching allocator.
+    It is about memory, not meaning: an old binding that is dropped while the forward stream still reads it may be
+    handed out again by the caching allocator.
     """
 
     def __init__(self, slots: int = 2) -> None:
@@ -43,7 +43,9 @@ def forward_isolation(batch: ScheduleBatch, ring: KeepAliveRing | None) -> Itera
     ring: None without overlap. Yields the list of keep-alive references of this launch.
     """
     speculative = batch.spec_algorithm != "NONE"
-    bindings = {name: getattr(batch, name) for name in _FIELDS} if speculative else {"sampling_info": batch.sampling_info}
+    bindings = (
+        {name: getattr(batch, name) for name in _FIELDS} if speculative else {"sampling_info": batch.sampling_info}
+    )
     if batch.sampling_info is not None:
         batch.sampling_info = batch.sampling_info.copy_for_forward()
     # After the swap, so that the copy is pinned as well.

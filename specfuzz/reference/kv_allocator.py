@@ -1,4 +1,4 @@
-"""Pages of KV slots: who may write where. Slot s belongs to page s // page_size; page 0 is padding, never handed out."""
+"""Pages of KV slots: who may write where. Slot s is of page s // page_size; page 0 is padding, never handed out."""
 
 from __future__ import annotations
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
+from specfuzz.gpu.device import Buffer
 from specfuzz.reference.streams import Streams
 
 
 class KVPool:
-    """target: (slots, 2) int64, layer-1 and layer-2 cells. draft: (slots,) int64 bigram cells, None without a draft side.
+    """target_v1, target_v2: (slots,) int64 cells by layer. draft: (slots,) int64 bigram cells, None without a draft side.
 
     Only the forward stream touches the cells.
     """
@@ -16,11 +15,9 @@ class KVPool:
     def __init__(self, slots: int, streams: Streams, *, with_draft: bool) -> None:
         """slots: including those of the padding page."""
         device, home = streams.device, streams.forward.name
-        self.target = device.buffer(
-            torch.zeros((slots, 2), dtype=torch.int64, device=device.torch_device), "target_kv", home=home
-        )
-        self.draft = (
-            device.buffer(torch.zeros(slots, dtype=torch.int64, device=device.torch_device), "draft_kv", home=home)
-            if with_draft
-            else None
-        )
+
+        def layer(name: str) -> Buffer:
+            return device.buffer(device.arrays.full((slots,), 0), name, home=home)
+
+        self.target_v1, self.target_v2 = layer("target_kv"), layer("target_kv_2")
+        self.draft = layer("draft_kv") if with_draft else None

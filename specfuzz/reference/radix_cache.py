@@ -8,29 +8,13 @@ Source: sglang 0.5.23 mem_cache/radix_cache.py (behaviour; the code is our own).
 from __future__ import annotations
 
 import heapq
-from itertools import count
-from typing import Any
+from itertools import count, pairwise
 
 from specfuzz.core.lemmas import floor_align
 from specfuzz.reference.kv_allocator import TokenToKVPoolAllocator
 from specfuzz.reference.req import Req
 from specfuzz.reference.req_to_token_pool import ReqToTokenPool
-
-Key = tuple[Any, ...]
-
-
-class TreeNode:
-    """An edge of the tree: keys and the slots that hold them. lock_ref counts requests at or below it."""
-
-    __slots__ = ("born", "children", "keys", "last_access", "lock_ref", "parent", "slots")
-
-    def __init__(self, parent: TreeNode | None, keys: Key, slots: list[int], tick: int) -> None:
-        self.parent = parent
-        self.keys = keys
-        self.slots = slots
-        self.children: dict[Key, TreeNode] = {}
-        self.lock_ref = 0
-        self.last_access = self.born = tick
+from specfuzz.reference.tree_node import Key, TreeNode
 
 
 class RadixCache:
@@ -61,7 +45,7 @@ class RadixCache:
     # ------------------------------------------------------------------ lookup
     def keys_of(self, token_ids: tuple[int, ...]) -> Key:
         """Page-aligned keys of a token sequence."""
-        keys: Key = tuple(zip(token_ids, token_ids[1:], strict=False)) if self.is_eagle else token_ids
+        keys: Key = tuple(pairwise(token_ids)) if self.is_eagle else token_ids
         return keys[: floor_align(len(keys), self.page_size)]
 
     def match_prefix(self, token_ids: tuple[int, ...]) -> tuple[int, TreeNode]:
@@ -212,7 +196,8 @@ class RadixCache:
 
     def paths(self) -> list[tuple[Key, list[int]]]:
         """(keys, slots) from the root to every leaf."""
-        found, stack = [], [((), [], child) for child in self.root.children.values()]  # type: ignore[var-annotated]
+        found: list[tuple[Key, list[int]]] = []
+        stack: list[tuple[Key, list[int], TreeNode]] = [((), [], child) for child in self.root.children.values()]
         while stack:
             keys, slots, node = stack.pop()
             keys, slots = keys + node.keys, slots + node.slots

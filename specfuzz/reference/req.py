@@ -10,14 +10,11 @@ Order that always holds while a row is held:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.lemmas import finished_len as first_end
 from specfuzz.core.lemmas import owned_len
-
-if TYPE_CHECKING:
-    from specfuzz.reference.radix_cache import TreeNode
+from specfuzz.reference.tree_node import TreeNode
 
 
 @dataclass(slots=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import torch
-
+from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.device import Device
 from specfuzz.gpu.races import Access
 from specfuzz.reference.req import Req
 
 
 def write_rows_kernel(
-    access: Access, req_to_token: torch.Tensor, rows: list[int], columns: list[int], slots: list[int]
+    access: Access, arrays: Arrays, req_to_token: Array, rows: list[int], columns: list[int], slots: list[int]
 ) -> None:
     """req_to_token[rows[i], columns[i]] = slots[i]; cells beyond the table are dropped like a masked store."""
     height, width = req_to_token.shape
-    keep = [i for i, (row, column) in enumerate(zip(rows, columns, strict=True)) if row < height and column < width]
-    cells = torch.tensor([[rows[i] for i in keep], [columns[i] for i in keep], [slots[i] for i in keep]], dtype=torch.int64)
-    cells = cells.to(req_to_token.device)
-    req_to_token[cells[0], cells[1]] = cells[2]
+    if max(columns) >= width or max(rows) >= height:
+        keep = [i for i, (row, column) in enumerate(zip(rows, columns, strict=True)) if row < height and column < width]
+        rows, columns, slots = ([values[i] for i in keep] for values in (rows, columns, slots))
+    req_to_token[rows, columns] = arrays.array(slots)
     access.write(req_to_token, sorted(set(rows)))
 
 
@@ -32,9 +31,10 @@ class ReqToTokenPool:
         """size: rows without the padding row; width: cells per row."""
         self.size = size
         self.width = width
+        self._arrays = device.arrays
         self._schedule = device.stream("schedule")
         self.req_to_token = device.buffer(
-            torch.zeros((size + 1, width), dtype=torch.int64, device=device.torch_device), "req_to_token"
+            device.arrays.full((size + 1, width), 0), "req_to_token"
         )
         self.host_rows = [[0] * width for _ in range(size + 1)]
         self.free_slots = list(range(1, size + 1))
@@ -68,7 +68,9 @@ class ReqToTokenPool:
             values += slots
             self.host_rows[row][start : start + len(slots)] = slots
         if values:
-            self._schedule.launch("write_req_to_token", write_rows_kernel, self.req_to_token, rows, columns, values)
+            self._schedule.launch(
+                "write_req_to_token", write_rows_kernel, self._arrays, self.req_to_token, rows, columns, values
+            )
 
     def read(self, row: int, start: int, end: int) -> list[int]:
         """Slots of positions [start, end) as the schedule stream sees them."""

@@ -31,7 +31,7 @@ class Retractor:
         self.pools = pools
 
     def release_req(self, req: Req, survivors: int) -> None:
-        """Release a row without caching it (the space is needed now), make room for the survivors, reset the request."""
+        """Release a row without caching it (the space is needed now), make room for the rest, reset the request."""
         self.pools.release_kv_cache(req, checkpoint=False)
         self.pools.tree_cache.evict_to_free_tokens(survivors * RETRACT_DECODE_STEPS)
         req.reset_for_retract()

@@ -1,7 +1,7 @@
 """The scheduler's batch: the present of one iteration. Row-parallel fields are rebuilt, never changed in place.
 
-seq_lens: speculative DECODE = KV-ready base C (pending bonus not included); plain DECODE = C + 1 (with the token that is
-being decoded); EXTEND = prefix + extend.
+seq_lens: speculative DECODE = KV-ready base C (pending bonus not included); plain DECODE = C + 1 (with the token
+that is being decoded); EXTEND = prefix + extend.
 Source: sglang 0.5.23 managers/schedule_batch.py (behaviour).
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-
-import torch
 
 from specfuzz.gpu.device import Buffer, Stream
 from specfuzz.reference.req import Req, SamplingBatchInfo
@@ -88,14 +86,12 @@ class ScheduleBatch:
     def to_device(self, values: list[int], name: str) -> Buffer:
         """Host integers as a new int64 tensor on the device."""
         device = self.streams.device
-        return device.buffer(torch.tensor(values, dtype=torch.int64, device=device.torch_device), name)
+        return device.buffer(device.arrays.array(values), name)
 
     # ------------------------------------------------------------------ filter and merge, always out of place
     def filter_batch(self, exclude: tuple[Req, ...] = ()) -> list[Req]:
         """Keep the rows that are neither finished, retracted nor excluded; returns those that left."""
-        keep = [
-            i for i, req in enumerate(self.reqs) if not (req.finished() or req.is_retracted or req in exclude)
-        ]
+        keep = [i for i, req in enumerate(self.reqs) if not (req.finished() or req.is_retracted or req in exclude)]
         dropped = [req for i, req in enumerate(self.reqs) if i not in keep]
         if dropped:
             self.keep_rows(keep)

@@ -19,7 +19,8 @@ from specfuzz.reference.forward import ForwardRunner
 from specfuzz.reference.future_map import FutureMap
 from specfuzz.reference.kv_allocator import TokenToKVPoolAllocator
 from specfuzz.reference.kv_pool import KVPool
-from specfuzz.reference.radix_cache import RadixCache, TreeNode
+from specfuzz.reference.model import Weights
+from specfuzz.reference.radix_cache import RadixCache
 from specfuzz.reference.req import Penalizer, Req, SamplingBatchInfo
 from specfuzz.reference.req_to_token_pool import ReqToTokenPool
 from specfuzz.reference.result_processor import SchedulerBatchResultProcessor, Settled
@@ -27,7 +28,8 @@ from specfuzz.reference.retraction import Retraction, Retractor
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
 from specfuzz.reference.streams import open_streams
-from specfuzz.reference.worker import ModelRunner, make_weights
+from specfuzz.reference.tree_node import TreeNode
+from specfuzz.reference.worker import ModelRunner
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class Scheduler:
         self.kv_pool = KVPool(slots, self.streams, with_draft=config.speculative)
         self.future_map = FutureMap(config.max_reqs + 1, self.streams)
         self.model_runner = ModelRunner(
-            config, self.streams, self.kv_pool, self.req_to_token_pool, make_weights(config, device.torch_device)
+            config, self.streams, self.kv_pool, self.req_to_token_pool, Weights(config.row_width, device.arrays)
         )
         self.model_worker = ALGORITHMS.get(config.algorithm).make_worker(self.model_runner)
         self.forward = ForwardRunner(config, self.streams, self.future_map, self.model_worker)
@@ -82,7 +84,7 @@ class Scheduler:
                 self.settle()
 
     def event_loop_overlap(self, ingest: Callable[[], bool]) -> None:
-        """Launch, then process the result before it. ingest: takes in requests, returns False when the loop shall end."""
+        """Launch, then process the result before it. ingest: as for `event_loop_normal`."""
         while ingest():
             batch = self.get_next_batch_to_run()
             if batch is not None:
@@ -177,7 +179,9 @@ class Scheduler:
         """Running rows that the queued result finishes by length for certain (a verify emits at least one token)."""
         queued, _ = self.result_queue[0]
         return [
-            req for req in self.running_batch.reqs if req in queued.reqs and len(req.output_ids) + 1 >= req.max_new_tokens
+            req
+            for req in self.running_batch.reqs
+            if req in queued.reqs and len(req.output_ids) + 1 >= req.max_new_tokens
         ]
 
     def prepare_for_decode(self, batch: ScheduleBatch) -> None:

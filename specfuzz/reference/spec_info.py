@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
+from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.device import Buffer, Event
 from specfuzz.gpu.races import Access
 
 
-def gather_rows_kernel(access: Access, source: torch.Tensor, keep: list[int], out: torch.Tensor) -> None:
+def gather_rows_kernel(access: Access, source: Array, keep: list[int], out: Array) -> None:
     """out[i] = source[keep[i]]; along dimension 0."""
-    torch.index_select(source, 0, torch.tensor(keep, device=source.device), out=out)
+    out[...] = source[keep]
     access.read(source, None)
     access.write(out, None)
 
 
-def concat_kernel(access: Access, first: torch.Tensor, second: torch.Tensor, out: torch.Tensor) -> None:
+def concat_kernel(access: Access, first: Array, second: Array, out: Array) -> None:
     """out = first followed by second, along dimension 0."""
-    torch.cat((first, second), out=out)
+    out[: len(first)] = first
+    out[len(first) :] = second
     access.read(first, None)
     access.read(second, None)
     access.write(out, None)

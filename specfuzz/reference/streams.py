@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
+from specfuzz.gpu.arrays import host_arrays
 from specfuzz.gpu.device import Buffer, Device, Stream
 
 #: Content of memory before its first write: recognisable, no token, no length, and equal in every replay.
 UNWRITTEN = -0x0DDBA11
 
+_PINNED = host_arrays()
+
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """schedule: allocation, filter and merge, row writes. forward: everything in the worker, relay gathers, publish, stash.
+    """schedule: allocation, filter and merge, row writes. forward: all of the worker, relay gathers, publish, stash.
 
     copy: results to the host, a leaf. d2h: the private mirror of new_seq_lens. Without overlap there is nothing to
     overlap with, and all of them are the schedule stream: its program order is the only order.
@@ -27,10 +28,9 @@ class Streams:
     d2h: Stream
 
     def empty(self, shape: tuple[int, ...], name: str, home: Stream, *, pinned: bool = False) -> Buffer:
-        """A new int64 buffer that nobody has written; pinned: host memory. What it holds is garbage, the same every time."""
-        place = None if pinned else self.device.torch_device
-        tensor = torch.full(shape, UNWRITTEN, dtype=torch.int64, device=place)
-        return self.device.buffer(tensor, name, home=home.name)
+        """A new int64 buffer that nobody has written; pinned: host memory. Holds garbage, the same every time."""
+        arrays = _PINNED if pinned and self.device.kind == "cuda" else self.device.arrays
+        return self.device.buffer(arrays.full(shape, UNWRITTEN), name, home=home.name)
 
 
 def open_streams(device: Device, *, overlap: bool) -> Streams:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
-
 from specfuzz.core.config import EngineConfig
 from specfuzz.gpu.device import Buffer, Event
 from specfuzz.reference.kv_pool import KVPool
@@ -27,7 +25,9 @@ class Worker(Protocol):
     speculative worker calls on_publish(batch, new_seq_lens) exactly once per forward, after the accept.
     """
 
-    shared_reads_done: Event | None
+    @property
+    def shared_reads_done(self) -> Event | None:
+        """Fence after the last read of shared rows by the newest forward; None before the first."""
 
     def forward_batch_generation(self, batch: ScheduleBatch, on_publish: OnPublish | None) -> GenerationBatchResult:
         """Launch one forward."""
@@ -54,8 +54,8 @@ class ModelRunner:
         forward = self.streams.forward
         kv_indices = batch.new_tensor("kv_indices", on=self.streams.forward, lanes=self.weights.width)
         forward.launch(
-            "plan", plan_kernel, self.req_to_token_pool.req_to_token, kv_indices, batch.req_pool_indices_cpu,
-            batch.req_pool_indices,
+            "plan", plan_kernel, self.weights, self.req_to_token_pool.req_to_token, kv_indices,
+            batch.req_pool_indices_cpu, batch.req_pool_indices,
         )  # fmt: skip
         self.shared_reads_done = forward.record("shared_reads_done")
         return kv_indices
@@ -69,12 +69,8 @@ class ModelRunner:
         next_token_ids = batch.new_tensor("next_token_ids", on=self.streams.forward)
         hidden_states = batch.new_tensor("hidden_states", on=self.streams.forward)
         self.streams.forward.launch(
-            "target_extend", extend_kernel, self.kv_pool.target, kv_indices, self.weights, batch.seq_lens,
-            batch.input_ids, batch.out_cache_loc, extend_lens, self.stop_positions(batch), next_token_ids, hidden_states,
+            "target_extend", extend_kernel, self.weights, self.kv_pool.target_v1, self.kv_pool.target_v2, kv_indices,
+            batch.seq_lens, batch.input_ids, batch.out_cache_loc, extend_lens, self.stop_positions(batch), next_token_ids,
+            hidden_states,
         )  # fmt: skip
         return next_token_ids, hidden_states
-
-
-def make_weights(config: EngineConfig, device: torch.device) -> Weights:
-    """Position weights for the configuration's row width."""
-    return Weights(config.row_width, device)

@@ -10,9 +10,9 @@ import pytest
 
 from specfuzz import __version__
 from specfuzz.cli.main import VERBS
-from tests.cli.command import specfuzz
+from tests.cli.command import process, specfuzz
 
-HEAVY = {"torch", "triton", "hypothesis", "rich", "msgspec", "specfuzz.reference", "specfuzz.systems"}
+HEAVY = {"torch", "triton", "hypothesis", "specfuzz.reference", "specfuzz.systems", "specfuzz.oracles"}
 
 
 def test_help_names_every_verb_and_what_the_exit_statuses_mean() -> None:
@@ -73,5 +73,5 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {}, {"PYTHONIOENCODING": "ascii"}])
 def test_output_that_is_no_terminal_is_plain(environment: dict[str, str]) -> None:
-    answer = specfuzz("oracles", **environment)
+    answer = process("oracles", **environment)
     assert answer.status == 0 and "\x1b" not in answer.out

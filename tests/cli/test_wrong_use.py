@@ -20,7 +20,7 @@ WRONG = {
     "no such config field": ["fuzz", "--config", "num_page=4"],
     "a config that is no pair": ["fuzz", "--config", "num_pages"],
     "a config value of another type": ["fuzz", "--config", "num_pages=many"],
-    "an impossible config": ["fuzz", "--config", "spec_steps=5"],
+    "an impossible config": ["fuzz", "--config", "spec_steps=5", "--config", "draft_token_num=3"],
     "an impossible page size": ["fuzz", "--page-size", "3"],
     "several engines where one is needed": ["replay", NOTATION, "--overlap", "both"],
     "no events": ["replay", "  "],

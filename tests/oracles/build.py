@@ -1,4 +1,4 @@
-"""Tiny worlds for the oracle tables: requests, pools, launches and steps that are right unless a row makes them wrong."""
+"""Tiny worlds for the oracle tables: requests, pools, launches, steps that are right unless a row makes them wrong."""
 
 from __future__ import annotations
 
@@ -65,9 +65,11 @@ def req(rid: str = "a", *, done: int = 3, reserve: int = 8, stop_at: int | None 
     committed = changes.pop("kv_committed_len", PROMPT + max(done, 1) - 1)
     allocated = changes.pop("kv_allocated_len", committed + reserve)
     fields: dict[str, Any] = {
-        "rid": rid, "prompt_len": PROMPT, "max_new": CAP, "output_ids": out(rid, done, stop_at), "req_pool_idx": ROW[rid],
+        "rid": rid, "prompt_len": PROMPT, "max_new": CAP, "output_ids": out(rid, done, stop_at),
+        "req_pool_idx": ROW[rid],
         "kv_committed_len": committed, "kv_allocated_len": allocated,
-        "slots": tuple(range(FIRST_SLOT[rid], FIRST_SLOT[rid] + allocated)), "decode_batch_idx": 2, "extend_batch_idx": 1,
+        "slots": tuple(range(FIRST_SLOT[rid], FIRST_SLOT[rid] + allocated)), "decode_batch_idx": 2,
+        "extend_batch_idx": 1,
     }  # fmt: skip
     return ReqView(**(fields | changes))
 
@@ -95,12 +97,12 @@ def retracted(rid: str = "a", *, done: int = 3, **changes: Any) -> ReqView:
 # ------------------------------------------------------------------------------------------------------------- views
 def path(rid: str, length: int, first_slot: int = 1) -> CachedPath:
     """A cached path over the first `length` positions of the request's text, with the following token in its key."""
-    return CachedPath(
-        tokens=tuple(text(rid).tokens[: length + 1]), slots=tuple(range(first_slot, first_slot + length))
-    )
+    return CachedPath(tokens=tuple(text(rid).tokens[: length + 1]), slots=tuple(range(first_slot, first_slot + length)))
 
 
-def pool(reqs: Iterable[ReqView], config: EngineConfig = EAGLE, cached: tuple[CachedPath, ...] = (), **changes: Any) -> PoolView:
+def pool(
+    reqs: Iterable[ReqView], config: EngineConfig = EAGLE, cached: tuple[CachedPath, ...] = (), **changes: Any
+) -> PoolView:
     """The pool that fits the requests and the cached paths."""
     size = config.page_size
     held = {slot // size for one in reqs for slot in one.slots}
@@ -110,7 +112,8 @@ def pool(reqs: Iterable[ReqView], config: EngineConfig = EAGLE, cached: tuple[Ca
     locked = {slot for one in reqs for slot in one.slots[: one.cache_protected_len]}
     fields: dict[str, Any] = {
         "page_size": size, "num_pages": config.num_pages, "max_reqs": config.max_reqs, "free_pages": free,
-        "free_rows": tuple(row for row in range(1, config.max_reqs + 1) if row not in rows), "available": len(free) * size,
+        "free_rows": tuple(row for row in range(1, config.max_reqs + 1) if row not in rows),
+        "available": len(free) * size,
         "evictable": len(slots) - len(locked), "protected": len(locked), "cached": cached,
     }  # fmt: skip
     return PoolView(**(fields | changes))
@@ -175,7 +178,8 @@ def launch(*reqs: ReqView, number: int = 2, mode: str = "DECODE", **changes: Any
     fields: dict[str, Any] = {
         "number": number, "mode": mode, "rids": tuple(one.rid for one in reqs),
         "req_pool_indices": tuple(one.req_pool_idx or 0 for one in reqs),
-        "committed": tuple(one.kv_committed_len for one in reqs), "allocated": tuple(one.kv_allocated_len for one in reqs),
+        "committed": tuple(one.kv_committed_len for one in reqs),
+        "allocated": tuple(one.kv_allocated_len for one in reqs),
         "rebound": ("spec_info", "input_ids"), "sampling_copied": True, "mode_after": mode, "held_changed": (),
         "publishes": 1,
     }  # fmt: skip
@@ -190,7 +194,8 @@ def entry(*reqs: ReqView, lead: int = 0, width: int = 4, **changes: Any) -> Work
     bonus = tuple(line.token(start) for line, start in zip(lines, starts, strict=True))
     fields: dict[str, Any] = {
         "seq_lens": tuple(starts), "input_tokens": tuple((token,) for token in bonus), "prefix_lens": tuple(starts),
-        "window": tuple(one.slots[start : start + width] for one, start in zip(reqs, starts, strict=True)), "bonus": bonus,
+        "window": tuple(one.slots[start : start + width] for one, start in zip(reqs, starts, strict=True)),
+        "bonus": bonus,
         "hidden": hidden, "topk_index": tuple(map(unembed, hidden)),
     }  # fmt: skip
     return WorkerEntry(**(fields | changes))
@@ -218,7 +223,9 @@ def executed(*reqs: ReqView, lead: int = 0, accept: int = 2, **changes: Any) -> 
     return launch(*reqs, **(fields | changes))
 
 
-def asked(*rids: str, number: int = 2, mode: str = "DECODE", accept: int = 2, extended: tuple[str, ...] = ()) -> Launched:
+def asked(
+    *rids: str, number: int = 2, mode: str = "DECODE", accept: int = 2, extended: tuple[str, ...] = ()
+) -> Launched:
     """The same forward as it was asked for."""
     return Launched(number, mode, rids, (accept,) * len(rids), (1,) * len(rids), extended)
 
@@ -259,10 +266,14 @@ def step(
     waiting_then = tuple(sorted({known.number for known in (*settled, *flying)} - {receipt.launch}))
     here = tuple(known.number for known in flying) if queue is None else queue
     then = Snapshot(
-        **({"reqs": {one.rid: one for one in before}, "pool": pool(before, config), "queue": waiting_then} | (old or {}))
+        **(
+            {"reqs": {one.rid: one for one in before}, "pool": pool(before, config), "queue": waiting_then}
+            | (old or {})
+        )
     )
     now_fields: dict[str, Any] = {
-        "reqs": {one.rid: one for one in after}, "pool": pool(after, config, cached), "queue": here, "prepared": prepared,
+        "reqs": {one.rid: one for one in after}, "pool": pool(after, config, cached), "queue": here,
+        "prepared": prepared,
         "running": tuple(one.rid for one in after if one.req_pool_idx is not None), "writes": (), "races": (),
         "device": device(after, cached), "relay": relay(*(one for one in after if one.req_pool_idx and one.output_ids)),
     }  # fmt: skip

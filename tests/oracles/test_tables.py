@@ -1,4 +1,4 @@
-"""Every oracle holds on a right world, is violated by a wrong one, and is silent where it doesn't apply; twins likewise."""
+"""Every oracle holds on a right world, is violated by a wrong one, and is silent where it doesn't apply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from tests.oracles.build import EAGLE, reached, req, step, verdict
 from tests.oracles.rows import Rows
 
 TABLES: dict[str, Rows] = (
-    rows_scheduler.ROWS | rows_requests.ROWS | rows_results.ROWS | rows_device.ROWS | rows_pools.ROWS | rows_content.ROWS
+    rows_scheduler.ROWS
+    | rows_requests.ROWS
+    | rows_results.ROWS
+    | rows_device.ROWS
+    | rows_pools.ROWS
+    | rows_content.ROWS
 )
 NAMES = sorted(TABLES)
 
@@ -120,7 +125,7 @@ def test_implications_follow_one_direction() -> None:
 
 def test_the_root_is_named_first() -> None:
     found = [violation(n) for n in ("output-is-plain-decoding", "target-kv-is-true", "window-follows-the-row")]
-    assert [one.oracle for one in roots_first(found)][0] == "window-follows-the-row"
+    assert roots_first(found)[0].oracle == "window-follows-the-row"
 
 
 def test_unrelated_violations_keep_their_order() -> None:

@@ -13,7 +13,7 @@ from specfuzz.reference.worker import ModelRunner, Worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """An algorithm of the reference: what it can do, where it publishes, what crosses rounds, how to make its worker."""
+    """An algorithm: what it can do, where it publishes, what crosses rounds, how to make its worker."""
 
     name: str
     summary: str

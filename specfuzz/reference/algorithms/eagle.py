@@ -6,61 +6,14 @@ Source: sglang 0.5.23 speculative/eagle_worker_v2.py (behaviour).
 
 from __future__ import annotations
 
-import torch
 
 from specfuzz.core.capability import Capability
 from specfuzz.gpu.device import Buffer, Event
-from specfuzz.gpu.races import Access
 from specfuzz.reference.algorithms import ALGORITHMS, Algorithm
-from specfuzz.reference.model import Weights, draft_extend_kernel, draft_kernel, pad_windows, verify_kernel
+from specfuzz.reference.model import draft_after_verify_kernel, draft_kernel, draft_prefill_kernel, verify_kernel
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.spec_info import EagleDraftInput, EagleVerifyInput, GenerationBatchResult
 from specfuzz.reference.worker import ModelRunner, OnPublish
-
-Tensor = torch.Tensor
-
-
-def draft_after_verify_kernel(
-    access: Access,
-    draft_kv: Tensor,
-    kv_indices: Tensor,
-    weights: Weights,
-    seq_lens: Tensor,
-    next_token_ids: Tensor,
-    accept_lens: Tensor,
-    hidden_states: Tensor,
-    topk_index: Tensor,
-    hidden_out: Tensor,
-) -> None:
-    """Draft-extend over the whole verify window (padded width), reading the row of the last accepted node."""
-    draft_extend_kernel(
-        access, draft_kv, kv_indices, weights, seq_lens, next_token_ids, accept_lens - 1, hidden_states, None,
-        topk_index, hidden_out,
-    )  # fmt: skip
-
-
-def draft_prefill_kernel(
-    access: Access,
-    draft_kv: Tensor,
-    kv_indices: Tensor,
-    weights: Weights,
-    seq_lens: Tensor,
-    input_ids: Tensor,
-    extend_lens: list[int],
-    next_token_ids: Tensor,
-    hidden_states: Tensor,
-    topk_index: Tensor,
-    hidden_out: Tensor,
-) -> None:
-    """Draft-extend over the extend window: each position is followed by the next input id, the last by the sampled one."""
-    lens = torch.tensor(extend_lens, device=seq_lens.device)
-    following = pad_windows(input_ids, extend_lens).roll(-1, 1)
-    last = lens - 1
-    following.scatter_(1, last.unsqueeze(1), next_token_ids.unsqueeze(1))
-    draft_extend_kernel(
-        access, draft_kv, kv_indices, weights, seq_lens - lens, following, last, hidden_states, extend_lens,
-        topk_index, hidden_out,
-    )  # fmt: skip
 
 
 class EagleWorkerV2:
@@ -93,7 +46,7 @@ class EagleWorkerV2:
             on_publish(batch, batch.seq_lens)
         topk_index, hidden = self._draft_state(batch)
         self._forward.launch(
-            "draft_extend", draft_prefill_kernel, runner.kv_pool.draft, kv_indices, runner.weights, batch.seq_lens,
+            "draft_extend", draft_prefill_kernel, runner.weights, runner.kv_pool.draft, kv_indices, batch.seq_lens,
             batch.input_ids, lens, next_token_ids, target_hidden, topk_index, hidden,
         )  # fmt: skip
         return GenerationBatchResult(
@@ -111,10 +64,11 @@ class EagleWorkerV2:
         stops = runner.stop_positions(batch)
 
         verify_tokens = batch.new_tensor("verify_tokens", on=self._forward, lanes=width)
+        digest = batch.new_tensor("draft_digest", on=self._forward)
         flips = [runner.draft_flip_at.get(req.rid, 0) for req in batch.reqs]
         self._forward.launch(
-            "draft", draft_kernel, runner.kv_pool.draft, kv_indices, runner.weights, seq_lens, draft_input.bonus_tokens,
-            draft_input.topk_index, draft_input.hidden_states, stops, flips, verify_tokens,
+            "draft", draft_kernel, runner.weights, runner.kv_pool.draft, kv_indices, seq_lens, draft_input.bonus_tokens,
+            draft_input.topk_index, draft_input.hidden_states, stops, flips, verify_tokens, digest,
         )  # fmt: skip
 
         # Bindings of this forward only; isolation restores what the scheduler had.
@@ -127,8 +81,8 @@ class EagleWorkerV2:
             for name in ("accept_lens", "new_seq_lens", "bonus_tokens", "target_hidden")
         )
         self._forward.launch(
-            "verify", verify_kernel, runner.kv_pool.target, kv_indices, runner.weights, seq_lens, verify_tokens, stops,
-            next_token_ids, accept_lens, new_seq_lens, bonus_tokens, target_hidden,
+            "verify", verify_kernel, runner.weights, runner.kv_pool.target_v1, runner.kv_pool.target_v2, kv_indices,
+            seq_lens, verify_tokens, stops, next_token_ids, accept_lens, new_seq_lens, bonus_tokens, target_hidden,
         )  # fmt: skip
         # Before draft-extend: the next round's schedule needs the frontier, not the draft state.
         if on_publish is not None:
@@ -136,7 +90,7 @@ class EagleWorkerV2:
 
         topk_index, hidden = self._draft_state(batch)
         self._forward.launch(
-            "draft_extend", draft_after_verify_kernel, runner.kv_pool.draft, kv_indices, runner.weights, seq_lens,
+            "draft_extend", draft_after_verify_kernel, runner.weights, runner.kv_pool.draft, kv_indices, seq_lens, digest,
             next_token_ids, accept_lens, target_hidden, topk_index, hidden,
         )  # fmt: skip
         return GenerationBatchResult(
@@ -145,7 +99,7 @@ class EagleWorkerV2:
             new_seq_lens=new_seq_lens,
             next_draft_input=EagleDraftInput(bonus_tokens, topk_index, hidden),
             stride=width,
-            extra_keep_alive_refs=[kv_indices, verify_tokens, target_hidden],
+            extra_keep_alive_refs=[kv_indices, verify_tokens, digest, target_hidden],
         )
 
     def _draft_state(self, batch: ScheduleBatch) -> tuple[Buffer, Buffer]:

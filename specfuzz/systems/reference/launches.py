@@ -10,9 +10,8 @@ from dataclasses import fields
 from typing import Any
 from weakref import ref
 
-import torch
-
 from specfuzz.core.snapshot import LaunchView, WorkerEntry, WorkerExit
+from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.device import Buffer, Event
 from specfuzz.gpu.races import Access
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
@@ -191,24 +190,27 @@ class LaunchWatcher:
             relay.publish_ready = record.published
 
 
-def _hold(record: LaunchRecord, seq_lens: torch.Tensor, rows: torch.Tensor) -> tuple[list[int], list[int]]:
+def _hold(record: LaunchRecord, seq_lens: Array, rows: Array) -> tuple[list[int], list[int]]:
     lens, ids = seq_lens.tolist(), rows.tolist()
     refs = record.held_refs
-    record.held = {"seq_lens": (refs["seq_lens"], tuple(lens)), "req_pool_indices": (refs["req_pool_indices"], tuple(ids))}
+    record.held = {
+        "seq_lens": (refs["seq_lens"], tuple(lens)),
+        "req_pool_indices": (refs["req_pool_indices"], tuple(ids)),
+    }
     return lens, ids
 
 
 def _entry_decode_kernel(
     access: Access,
     record: LaunchRecord,
-    seq_lens: torch.Tensor,
-    rows: torch.Tensor,
-    table: torch.Tensor,
+    seq_lens: Array,
+    rows: Array,
+    table: Array,
     width: int,
-    relayed: list[torch.Tensor],
+    relayed: list[Array],
 ) -> None:
-    lens, ids = _hold(record, seq_lens, rows)
-    cells = table.index_select(0, rows).tolist()
+    lens, _ = _hold(record, seq_lens, rows)
+    cells = table[rows].tolist()
     bonus, topk, hidden = (tuple(column.tolist()) for column in relayed)
     window = tuple(tuple(row[max(length, 0) : max(length, 0) + width]) for row, length in zip(cells, lens, strict=True))
     record.entry = WorkerEntry(
@@ -220,10 +222,10 @@ def _entry_decode_kernel(
 def _entry_extend_kernel(
     access: Access,
     record: LaunchRecord,
-    seq_lens: torch.Tensor,
-    rows: torch.Tensor,
-    input_ids: torch.Tensor,
-    out_cache_loc: torch.Tensor,
+    seq_lens: Array,
+    rows: Array,
+    input_ids: Array,
+    out_cache_loc: Array,
     extend_lens: list[int],
 ) -> None:
     lens, _ = _hold(record, seq_lens, rows)
@@ -237,9 +239,9 @@ def _entry_extend_kernel(
 def _exit_kernel(
     access: Access,
     record: LaunchRecord,
-    next_token_ids: torch.Tensor,
-    accept_lens: torch.Tensor | None,
-    frontier: torch.Tensor,
+    next_token_ids: Array,
+    accept_lens: Array | None,
+    frontier: Array,
     stride: int,
 ) -> None:
     ids, new_seq_lens = next_token_ids.reshape(-1).tolist(), tuple(frontier.tolist())
@@ -250,7 +252,7 @@ def _exit_kernel(
     )
 
 
-def _publish_kernel(access: Access, record: LaunchRecord, buf: torch.Tensor, rows: list[int]) -> None:
+def _publish_kernel(access: Access, record: LaunchRecord, buf: Array, rows: list[int]) -> None:
     values = buf.tolist()
     record.published_values = tuple(values[row] for row in rows)
     if record.exit is not None:  # plain decoding publishes after the worker has returned

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from specfuzz.core.config import EngineConfig
 from specfuzz.core.snapshot import (
     BatchView,
     CachedPath,
@@ -16,20 +17,35 @@ from specfuzz.core.snapshot import (
     Snapshot,
     WriteRecord,
 )
-from specfuzz.gpu.device import Buffer
+from specfuzz.gpu.device import Buffer, Device
 from specfuzz.reference.future_map import POISON
 from specfuzz.reference.req import Req
 from specfuzz.reference.schedule_batch import ScheduleBatch
+from specfuzz.reference.scheduler import Scheduler
 from specfuzz.reference.spec_info import EagleDraftInput
+from specfuzz.systems.reference.launches import LaunchWatcher
 
-if TYPE_CHECKING:
-    from specfuzz.systems.reference.system import ReferenceSystem
+
+class Viewed(Protocol):
+    """What a viewer looks at: one engine, its device, the watcher at its worker seam, and what the adapter keeps.
+
+    reqs: every request ever submitted, by rid. gone: rids that were answered without a finish reason of their own.
+    prepared: the batch that waits for its launch.
+    """
+
+    config: EngineConfig
+    device: Device
+    scheduler: Scheduler
+    watcher: LaunchWatcher
+    reqs: dict[str, Req]
+    gone: set[str]
+    prepared: ScheduleBatch | None
 
 
 class Viewer:
     """Remembers the last view of everything, with the facts from which it was built."""
 
-    def __init__(self, system: ReferenceSystem) -> None:
+    def __init__(self, system: Viewed) -> None:
         """system: freshly reset."""
         self._system = system
         self._reqs: dict[str, tuple[Any, ReqView]] = {}
@@ -90,7 +106,8 @@ class Viewer:
             return known[1]
         view = ReqView(
             rid=req.rid, prompt_len=len(req.origin_input_ids), max_new=req.max_new_tokens,
-            output_ids=tuple(req.output_ids), kv_committed_len=kv.kv_committed_len, kv_allocated_len=kv.kv_allocated_len,
+            output_ids=tuple(req.output_ids), kv_committed_len=kv.kv_committed_len,
+            kv_allocated_len=kv.kv_allocated_len,
             cache_protected_len=kv.cache_protected_len, req_pool_idx=row, slots=tuple(slots or ()),
             finished_reason="abort" if gone else req.finished_reason, finished_len=req.finished_len,
             to_finish=req.to_finish is not None, is_retracted=req.is_retracted, retraction_count=req.retraction_count,
@@ -109,7 +126,11 @@ class Viewer:
             scheduler.allocator, scheduler.tree_cache, scheduler.req_to_token_pool, self._system.config,
         )  # fmt: skip
         facts = (
-            tuple(allocator.free_pages), tuple(table.free_slots), tree.version, tree.evictable_size, tree.protected_size
+            tuple(allocator.free_pages),
+            tuple(table.free_slots),
+            tree.version,
+            tree.evictable_size,
+            tree.protected_size,
         )
         if self._pool is not None and self._pool[0] == facts:
             return self._pool[1]
@@ -174,7 +195,7 @@ class Viewer:
             return self._device[1]
         if self._cells[0] != progress:
             pool = self._system.scheduler.kv_pool
-            first, second = pool.target.peek().t().tolist()
+            first, second = pool.target_v1.peek().tolist(), pool.target_v2.peek().tolist()
             draft = None if pool.draft is None else tuple(pool.draft.peek().tolist())
             table = self._system.scheduler.req_to_token_pool.req_to_token.peek().tolist()
             self._cells = (progress, (tuple(first), tuple(second), draft, table))

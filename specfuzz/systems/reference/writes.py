@@ -15,6 +15,8 @@ class RecordingKvInfo(ReqKvInfo):
     """ReqKvInfo that notes the name of the function that writes an owned field to another value."""
 
     __slots__ = ("_log", "_rid")
+    _log: list[WriteRecord]
+    _rid: str
 
     def __setattr__(self, name: str, value: object) -> None:
         """Write, then note (field, rid, writer, old, new)."""

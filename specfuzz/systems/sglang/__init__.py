@@ -1,8 +1,8 @@
 """The real SGLang scheduler classes behind the System port; nothing outside of this package imports sglang.
 
-An SGLang that can be imported here is driven in-process; otherwise the environment that `specfuzz systems install sglang`
-has built is driven through a process of its own. `--engine-path DIR` puts a checkout before either. `sglang:MUTANT` opens
-the engine with one of this package's planted bugs.
+An SGLang that can be imported here is driven in-process; otherwise the environment that `specfuzz systems install
+sglang` has built is driven through a process of its own. `--engine-path DIR` puts a checkout before either.
+`sglang:MUTANT` opens the engine with one of this package's planted bugs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def open_sglang(argument: str, options: OpenOptions) -> LocalSglang | RemoteSgla
     mutant = MUTANTS.get(argument).name if argument else None
     path = _checkout(options.engine_path)
     if options.device != "cpu":
-        raise UsageError(f"`--device`={options.device} does not fit `--system`=sglang: its adapter drives the CPU only.")
+        raise UsageError(
+            f"`--device`={options.device} does not fit `--system`=sglang: its adapter drives the CPU only."
+        )
     if _importable():
         return LocalSglang(engine_path=path, mutant=mutant)
     python = engine_python()

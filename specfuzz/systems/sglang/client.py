@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import subprocess
@@ -44,14 +45,13 @@ def capabilities_of(config: EngineConfig, *, recording: bool) -> Capability:
 class EngineProcess:
     """A running engine process: one request at a time, each with a deadline."""
 
-    def __init__(self, python: Path, step_timeout: float, engine_path: str | None, memory_limit: int | None = None) -> None:
-        """Start it and import SGLang there; raises MissingPart if that fails."""
-        self._timeout = step_timeout
-        self._errors: IO[bytes] = tempfile.TemporaryFile()
+    def __init__(self, python: Path, engine_path: str | None = None, memory_limit: int | None = None) -> None:
+        """Start it and import SGLang there; raises MissingPart if that fails. memory_limit: bytes beyond the import."""
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
         package = Path(specfuzz.__file__).parent
         script = Path(__file__).with_name("process.py")
         self._child = subprocess.Popen(
-            [str(python), "-I", str(script), str(package), str(step_timeout)],
+            [str(python), "-I", str(script), str(package)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -73,7 +73,9 @@ class EngineProcess:
             raise MissingPart(reply.message)
         if not isinstance(reply, protocol.Loaded) or reply.protocol != protocol.PROTOCOL:
             self.close()
-            raise MissingPart(f"the engine process speaks another protocol than {protocol.PROTOCOL}; reinstall specfuzz.")
+            raise MissingPart(
+                f"the engine process speaks another protocol than {protocol.PROTOCOL}; reinstall specfuzz."
+            )
         self.loaded = reply
 
     @property
@@ -86,9 +88,9 @@ class EngineProcess:
         """Whether it still runs."""
         return self._child.poll() is None
 
-    def ask(self, message: protocol.Reset | protocol.Apply) -> protocol.Stepped:
-        """One request within the step timeout; raises EngineFault (exception, hang, crash) or ConfigError."""
-        reply = self._ask(message, self._timeout)
+    def ask(self, message: protocol.Reset | protocol.Apply, timeout: float) -> protocol.Stepped:
+        """One request within `timeout` seconds; raises EngineFault (exception, hang, crash) or ConfigError."""
+        reply = self._ask(message, timeout)
         if isinstance(reply, protocol.Failed):
             if reply.kind == "config":
                 raise ConfigError(reply.message)
@@ -117,13 +119,17 @@ class EngineProcess:
                     return body
             if not self._selector.select(max(0.0, deadline - time.monotonic())):
                 self._kill()
-                raise EngineFault(f"the engine did not answer within {seconds:g} seconds (`--step-timeout`)", kind="hang")
+                raise EngineFault(
+                    f"the engine did not answer within {seconds:g} seconds (`--step-timeout`)", kind="hang"
+                )
             piece = os.read(self._stdout.fileno(), 1 << 20)
             if not piece:
                 raise self._crash()
             self._buffer += piece
 
     def _crash(self) -> EngineFault:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=5)  # its pipe is closed already; this is for the true exit status
         self._kill()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
@@ -139,10 +145,8 @@ class EngineProcess:
         """Close the pipe, on which the process ends by itself; kill it if it doesn't. Idempotent."""
         if self._stdin.closed:
             return
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self._child.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -155,28 +159,28 @@ class EngineProcess:
 class _Spare:
     """Keeps one idle engine process for the next system that is opened: importing SGLang costs more than most runs.
 
-    It holds no request and no memory of a run worth naming, and it ends with this process, because its pipe then closes.
+    It holds no request, and it ends with this process, because its pipe then closes.
     """
 
     def __init__(self) -> None:
         self._idle: tuple[tuple[object, ...], EngineProcess] | None = None
 
-    def take(self, python: Path, step_timeout: float, engine_path: str | None) -> EngineProcess:
+    def take(self, python: Path, engine_path: str | None) -> EngineProcess:
         """The idle process if it is of this kind, else a new one."""
-        key = self._key(python, step_timeout, engine_path)
+        key = self._key(python, engine_path)
         idle, self._idle = self._idle, None
         if idle is not None:
             if idle[0] == key and idle[1].alive:
                 return idle[1]
             idle[1].close()
-        return EngineProcess(python, step_timeout, engine_path)
+        return EngineProcess(python, engine_path)
 
-    def give_back(self, process: EngineProcess, python: Path, step_timeout: float, engine_path: str | None) -> None:
+    def give_back(self, process: EngineProcess, python: Path, engine_path: str | None) -> None:
         """Keep the process if none is kept yet, else end it."""
         if self._idle is not None or not process.alive:
             process.close()
             return
-        self._idle = self._key(python, step_timeout, engine_path), process
+        self._idle = self._key(python, engine_path), process
 
     def end(self) -> None:
         """End the idle process."""
@@ -201,7 +205,8 @@ class RemoteSglang:
         self, python: Path, *, step_timeout: float = 30.0, engine_path: str | None = None, mutant: str | None = None
     ) -> None:
         """python: interpreter of the engine environment. mutant: planted bug that every run carries, or None."""
-        self._kind = (python, step_timeout, engine_path)
+        self._kind = (python, engine_path)
+        self._timeout = step_timeout
         self._process: EngineProcess | None = SPARE.take(*self._kind)
         self._mutant = mutant
         self._snapshot: Snapshot | None = None
@@ -223,12 +228,14 @@ class RemoteSglang:
             if self._process is not None:
                 self._process.close()
             self._process = SPARE.take(*self._kind)
-        self._snapshot = protocol.join(None, self._process.ask(protocol.Reset(config=config, mutant=self._mutant)).difference)
+        # Twice the timeout: we end a hang ourselves, unless we are gone by then.
+        message = protocol.Reset(config=config, mutant=self._mutant, step_limit=2 * self._timeout)
+        self._snapshot = protocol.join(None, self._process.ask(message, self._timeout).difference)
 
     def apply(self, event: Event) -> Receipt:
         """Run the event in the engine process; raises EngineFault if the engine raised, hung or died."""
         assert self._process is not None, "reset comes first"
-        reply = self._process.ask(protocol.pack(event))
+        reply = self._process.ask(protocol.pack(event), self._timeout)
         assert reply.receipt is not None
         self._snapshot = protocol.join(self._snapshot, reply.difference)
         self.engine_seconds += reply.engine_seconds

@@ -1,8 +1,8 @@
-"""The KV payload of the fake model: integer cells by slot, and the two-layer toy model that reads them through the row table.
+"""The KV payload of the fake model: integer cells by slot, and the toy model that reads them through the row table.
 
-The arithmetic is that of `specfuzz.core.language`, vectorised with numpy (int64 wraps). Target and draft side have pools of
-their own, indexed with the same slot ids. Whatever the engine got wrong about slots, rows, lengths or relayed state shows
-as wrong text, because nothing here looks at anything but cells, tokens and positions.
+The arithmetic is that of `specfuzz.core.language`, vectorised with numpy (int64 wraps). Target and draft side have
+pools of their own, indexed with the same slot ids. Whatever the engine got wrong about slots, rows, lengths or
+relayed state shows as wrong text, because nothing here looks at anything but cells, tokens and positions.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ import numpy as np
 import numpy.typing as npt
 
 from specfuzz.core import language
-from specfuzz.core.language import MIX_A, MIX_B, MIX_C, STOP_TOKEN, TOKEN_MASK, UNEMBED_SALT
+from specfuzz.core.language import MIX_A, STOP_TOKEN, TOKEN_MASK, TOKEN_SHIFT
 
 Ints = npt.NDArray[np.int64]
 
-_A, _B, _C = np.int64(MIX_A), np.int64(MIX_B), np.int64(MIX_C)
-_SALT = np.array([UNEMBED_SALT], dtype=np.int64)
-_HIGH, _LOW = np.int64(32), np.int64(29)
+_A = np.int64(MIX_A)
 
 
 def mix(left: Ints, right: Ints) -> Ints:
     """`language.mix` on arrays; both need a dimension (numpy warns when a scalar wraps)."""
-    mixed = left * _A + right * _B
-    mixed ^= mixed >> _HIGH
-    mixed *= _C
-    mixed ^= mixed >> _LOW
-    return mixed
+    return _stir(left * _A + right)
 
 
 def unembed(reduction: Ints) -> Ints:
     """`language.unembed` on an array."""
-    return mix(reduction, _SALT) & np.int64(TOKEN_MASK)
+    return (_stir(reduction) >> TOKEN_SHIFT) & TOKEN_MASK
+
+
+def _stir(x: Ints) -> Ints:
+    return x * (2 * x + 1)
 
 
 @dataclass(slots=True)
@@ -61,9 +59,8 @@ class ToyModel:
         self.draft_v1: Ints | None = np.zeros(num_slots, dtype=np.int64) if draft else None
         self.writes = 0  # grows with every write, so that an observer can tell "unchanged"
         self._positions: Ints = np.arange(row_width + 1, dtype=np.int64)
-        self._weight2: Ints = 2 * self._positions + 1  # w(p)
-        self._weight1: Ints = self._weight2.copy()  # u(p)
-        self._weight1[0] = 0
+        self._weight1: Ints = self._positions
+        self._weight2: Ints = self._positions + 1
 
     # ------------------------------------------------------------------ target
     def target_forward(self, windows: list[Window]) -> list[tuple[Ints, Ints]]:

@@ -1,9 +1,9 @@
 """Executes events on the real scheduler: one scheduler iteration of SGLang, cut at its own seams.
 
-`prefill`, `prepare` and `retract` begin as `get_next_batch_to_run` does (merge the last extend, drop finished rows); `prefill`
-then admits exactly one request through the real `PrefillAdder`; `prepare` runs `update_running_batch`; `verify` runs
-`run_batch` on what was prepared; `settle` hands the oldest result to the real result processor. `publish` and `advance` do
-nothing: on a CPU the device work of a launch is done when the launch returns.
+`prefill`, `prepare` and `retract` begin as `get_next_batch_to_run` does (merge the last extend, drop finished rows);
+`prefill` then admits exactly one request through the real `PrefillAdder`; `prepare` runs `update_running_batch`;
+`verify` runs `run_batch` on what was prepared; `settle` hands the oldest result to the real result processor.
+`publish` and `advance` do nothing: on a CPU the device work of a launch is done when the launch returns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`specfuzz systems install sglang`: builds the engine's own environment from pinned, hashed requirements, without GPU packages.
+"""`specfuzz systems install sglang`: the engine's own environment, from pinned and hashed requirements, without GPU
+parts.
 
-The environment lies in the user's cache folder (or under SPECFUZZ_ENGINES_DIR) and counts as installed only when its marker
-is there, which is written last. torch comes first and by itself, because its CPU build is not on every index and its
-hashes differ between them; SPECFUZZ_TORCH_SPEC and SPECFUZZ_TORCH_INDEX_URL steer it as in `./dev`.
+The environment lies in the user's cache folder (or under SPECFUZZ_ENGINES_DIR) and counts as installed only when its
+marker is there, which is written last. torch comes first and by itself, because its CPU build is not on every index
+and its hashes differ between them; SPECFUZZ_TORCH_SPEC and SPECFUZZ_TORCH_INDEX_URL steer it as in `./dev`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ Say = Callable[[str], None]
 
 
 def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def engines_dir() -> Path:
@@ -74,17 +76,21 @@ def why_not() -> str:
 
 
 def build_python() -> str:
-    """A Python that the pinned release has wheels for: this one, or one on PATH. Raises MissingPart if there is none."""
+    """A Python that the pinned release has wheels for: this one, or one on PATH. Raises MissingPart without one."""
     if sys.version_info[:2] in PYTHONS:
         return sys.executable
     for major, minor in reversed(PYTHONS):
         found = shutil.which(f"python{major}.{minor}")
-        if found and subprocess.run([found, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode == 0:
+        if (
+            found
+            and subprocess.run([found, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode
+            == 0
+        ):
             return found
     here, wanted = ".".join(map(str, sys.version_info[:2])), ", ".join(f"{major}.{minor}" for major, minor in PYTHONS)
     raise MissingPart(
-        f"sglang {PINNED} has no wheel for Python {here}, only for {wanted}, and none of those is on PATH. Install one of them, "
-        f"then run `{INSTALL}` again."
+        f"sglang {PINNED} has no wheel for Python {here}, only for {wanted}, and none of them is on PATH. "
+        f"Install one, then run `{INSTALL}` again."
     )
 
 
@@ -129,12 +135,17 @@ def _install_torch(python: Path, say: Say) -> None:
                 f"pip, as it is set up here, would take a GPU build of {spec}. Name an index with CPU builds in "
                 f"SPECFUZZ_TORCH_INDEX_URL, or install `uv`, which finds them, and run `{INSTALL}` again."
             )
-        _run([uv, "pip", "install", "--quiet", "--python", str(python), "--torch-backend", "cpu", spec], "installing torch")
+        _run(
+            [uv, "pip", "install", "--quiet", "--python", str(python), "--torch-backend", "cpu", spec],
+            "installing torch",
+        )
 
 
 def _takes_cpu_build(python: Path, spec: str) -> bool:
     """Whether pip would choose a build of torch without GPU packages; asks for metadata only."""
-    report = _pip(python, "install", "--dry-run", "--no-deps", "--ignore-installed", "--report", "-", spec, capture=True)
+    report = _pip(
+        python, "install", "--dry-run", "--no-deps", "--ignore-installed", "--report", "-", spec, capture=True
+    )
     try:
         metadata = json.loads(report)["install"][0]["metadata"]
     except (ValueError, LookupError):
@@ -146,7 +157,7 @@ def _check(python: Path) -> None:
     """Load the engine in its environment; every name must be where the adapter expects it."""
     from specfuzz.systems.sglang.client import EngineProcess
 
-    EngineProcess(python, 30.0, None).close()
+    EngineProcess(python).close()
 
 
 def _pip(python: Path, *arguments: str, capture: bool = False) -> str:
@@ -159,7 +170,9 @@ def _run(command: list[str], step: str, *, environ: dict[str, str] | None = None
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode != 0 and not capture:
         lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
-        raise MissingPart(f"{step} failed: {lines[-1] if lines else f'status {done.returncode}'}. Run `{INSTALL}` to try again.")
+        raise MissingPart(
+            f"{step} failed: {lines[-1] if lines else f'status {done.returncode}'}. Run `{INSTALL}` to try again."
+        )
     return done.stdout
 
 

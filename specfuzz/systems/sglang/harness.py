@@ -1,8 +1,8 @@
 """Builds a real SGLang `Scheduler` around fakes: pools, allocator, tree, relay, result processor and the toy worker.
 
-`Scheduler.__init__` starts model workers, sockets and process groups, so the object is made without it and gets exactly the
-attributes that its scheduling methods read. Real: everything under `Rig` that is not named fake. Fake: the worker, the KV
-payload, streams (on a CPU they are no-ops), metrics, output streaming and ingest.
+`Scheduler.__init__` starts model workers, sockets and process groups, so the object is made without it and gets
+exactly the attributes that its scheduling methods read. Real: everything under `Rig` that is not named fake. Fake:
+the worker, the KV payload, streams (on a CPU they are no-ops), metrics, output streaming and ingest.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def publish_config(engine: Engine, config: EngineConfig) -> None:
             "speculative_eagle_topk": config.topk,
             "speculative_num_draft_tokens": config.draft_token_num,
         }
-    engine.publish_config(engine.ServerArgs(**arguments), role="specfuzz", ranks=engine.SpawnRanks(world_rank=0, dp_rank=None))
+    engine.publish_config(
+        engine.ServerArgs(**arguments), role="specfuzz", ranks=engine.SpawnRanks(world_rank=0, dp_rank=None)
+    )
 
 
 class Rig:
@@ -133,7 +135,8 @@ class Rig:
     def _allocator(self) -> Any:
         config, engine = self.config, self.engine
         fields = {
-            "size": config.pool_tokens, "dtype": torch.float16, "device": "cpu", "kvcache": SimpleNamespace(), "need_sort": False,
+            "size": config.pool_tokens, "dtype": torch.float16, "device": "cpu",
+            "kvcache": SimpleNamespace(), "need_sort": False,
         }  # fmt: skip
         if config.page_size == 1:
             return engine.TokenAllocator(**fields)
@@ -159,14 +162,16 @@ class Rig:
             # the fake side
             model_worker=self.worker, tp_worker=self.worker, draft_worker=None, send_abort_output=self._answered,
             forward_stream=_NoStream(), schedule_stream=_NoStream(), copy_stream=_NoStream(),
-            forward_stream_ctx=_NoContext(), copy_stream_ctx=_NoContext(), metrics_reporter=metrics, beam_coordinator=beams,
-            profiler_manager=_Silent(), grammar_manager=_Silent(), update_cache_from_scheduler=lambda batch, result: None,
+            forward_stream_ctx=_NoContext(), copy_stream_ctx=_NoContext(), metrics_reporter=metrics,
+            beam_coordinator=beams, profiler_manager=_Silent(), grammar_manager=_Silent(),
+            update_cache_from_scheduler=lambda batch, result: None,
             # features that are off
             enable_async_d2h_copy=False, enable_unified_memory=False, enable_unified_cache_external_linker=False,
             enable_pdmux=False, enable_fpm=False, enable_priority_scheduling=False, enable_hicache_storage=False,
             enable_lmcache=False, attn_dp_enabled=False, max_queued_requests=None, decode_offload_manager=None,
-            dllm_config=None, mm_receiver=None, rust_server=None, scripted_scheduler_hook=None, scheduler_stage_metrics=None,
-            forward_sleep_time=None, _confidence_budget_prepare=None, _war_barrier_enabled=False, _sched_idled=False,
+            dllm_config=None, mm_receiver=None, rust_server=None, scripted_scheduler_hook=None,
+            scheduler_stage_metrics=None, forward_sleep_time=None,
+            _confidence_budget_prepare=None, _war_barrier_enabled=False, _sched_idled=False,
             _pending_chunked_abort_req=None,
         )  # fmt: skip
         # Uninitialised memory would make a missing publish or stash differ from run to run.

@@ -1,7 +1,7 @@
 """CPU replacements for the two GPU kernels that the scheduler side of SGLang launches.
 
-Both names are bound by `from ... import`, so they are rebound in the importing module. (With TRITON_INTERPRET=1 the real
-kernels run on a CPU too, at a hundred times the cost.)
+Both names are bound by `from ... import`, so they are rebound in the importing module. (With TRITON_INTERPRET=1 the
+real kernels run on a CPU too, at a hundred times the cost.)
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Launch:
     result: Any = None
 
     def changed(self) -> tuple[str, ...]:
-        """Tensors that were bound at worker entry and whose values differ now: in-place writes through the isolation."""
+        """Tensors bound at worker entry whose values differ now: in-place writes through the isolation."""
         return tuple(name for name, (tensor, value) in self.held.items() if not torch.equal(tensor, value))
 
     def view(self, *, settled: bool, now: bool) -> LaunchView:

@@ -1,7 +1,7 @@
 """Who writes the host ledger, seen from outside: recording subclasses of `ReqKvInfo` and `Req`.
 
-The engine's code runs unchanged; only attribute assignment on the instances is observed. An engine whose classes can't be
-subclassed reports no writers (`writes` is None, the verdict UNKNOWN) instead of an empty list.
+The engine's code runs unchanged; only attribute assignment on the instances is observed. An engine whose classes
+can't be subclassed reports no writers (`writes` is None, the verdict UNKNOWN) instead of an empty list.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class WriteLog:
 
 def _recording(base: type, owned: frozenset[str], log: WriteLog) -> type:
     """A subclass of `base` that records changes of `owned` once an instance has a rid."""
-    write = base.__setattr__
+    write: Any = base.__setattr__
 
     def recorded(self: Any, name: str, value: Any) -> None:
         if name in owned:
@@ -65,8 +65,9 @@ def _recording(base: type, owned: frozenset[str], log: WriteLog) -> type:
                 log.records.append(WriteRecord(field=name, rid=rid, writer=_writer(), old=old, new=int(value)))
         write(self, name, value)
 
-    slots = {} if hasattr(base, "__dict__") and "__dict__" in dir(base) else {"__slots__": ("_specfuzz_rid",)}
-    return type(base.__name__, (base,), {**slots, "__module__": base.__module__, "__setattr__": recorded})
+    slots = {} if "__dict__" in dir(base) else {"__slots__": ("_specfuzz_rid",)}
+    body: dict[str, Any] = {**slots, "__module__": base.__module__, "__setattr__": recorded}
+    return type(base.__name__, (base,), body)
 
 
 def _writer() -> str:

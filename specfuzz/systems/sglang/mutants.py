@@ -1,8 +1,8 @@
 """Bugs planted into the real SGLang classes, each of a kind that this engine has had or could have.
 
-A planted bug is at most 15 lines, lives as long as one run and names the oracles of which at least one must notice it. This
-module imports no engine: a bug gets the loaded one when it is planted. Bugs of a draft worker are planted into the toy
-worker, which stands where SGLang's workers stand.
+A planted bug is at most 15 lines, lives as long as one run and names the oracles of which at least one must notice
+it. This module imports no engine: a bug gets the loaded one when it is planted. Bugs of a draft worker are planted
+into the toy worker, which stands where SGLang's workers stand.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Planted:
 class PlantedBug:
     """One bug. killed_by: oracles of which at least one must be violated. needs: what the configuration must offer.
 
-    algorithm: the one that it is pinned to. source: where such a bug was seen, or why it can happen. config: pinned fields.
-    equivalent: why it can't die, or None.
+    algorithm: the one that it is pinned to. source: where such a bug was seen, or why it can happen. config: pinned
+    fields. equivalent: why it can't die, or None.
     """
 
     name: str
@@ -95,15 +95,17 @@ def _bug(
 
 
 # ---------------------------------------------------------------------- results of dead rows
-def _apply_late(engine: Engine, swap: Swap, is_dead: Callable[[Any], bool]) -> None:
+def _blind_to(engine: Engine, swap: Swap, flag: str, alive: Any) -> None:
+    """Let result processing see every request with `flag` as a live one has it."""
+
     def factory(original: Any) -> Any:
         def resolve(self: Any, result: Any, batch: Any) -> Any:
-            dead = [is_dead(req) for req in batch.reqs]
+            states = [getattr(req, flag) for req in batch.reqs]
+            for req in batch.reqs:
+                setattr(req, flag, alive)
             runs = original(self, result, batch)
-            for req, late, run in zip(batch.reqs, dead, runs, strict=True):
-                if late:
-                    req.output_ids.extend(run)
-                    req.spec_verify_ct += 1
+            for req, state in zip(batch.reqs, states, strict=True):
+                setattr(req, flag, state)
             return runs
 
         return resolve
@@ -116,11 +118,11 @@ def _apply_late(engine: Engine, swap: Swap, is_dead: Callable[[Any], bool]) -> N
     Owner.RESULT_PROCESSOR,
     ("dead-rows-are-inert",),
     needs=_SPECULATIVE | _OVERLAP,
-    source="the `req.finished()` guard of _resolve_spec_v2_tokens and process_batch_result_decode",
+    source="the `req.finished()` guard of _resolve_spec_v2_tokens",
 )
 def _late_finished(engine: Engine, swap: Swap) -> None:
-    """The result of a forward that was in flight when its request finished is appended to that request."""
-    _apply_late(engine, swap, lambda req: req.finished())
+    """The result of a forward that was in flight when its request finished is committed to that request."""
+    _blind_to(engine, swap, "finished_reason", None)
 
 
 @_bug(
@@ -128,11 +130,11 @@ def _late_finished(engine: Engine, swap: Swap) -> None:
     Owner.RESULT_PROCESSOR,
     ("dead-rows-are-inert",),
     needs=_SPECULATIVE | _OVERLAP,
-    source="the `req.is_retracted` guard of _resolve_spec_v2_tokens and process_batch_result_decode",
+    source="the `req.is_retracted` guard of _resolve_spec_v2_tokens",
 )
 def _late_retracted(engine: Engine, swap: Swap) -> None:
-    """The result of a forward that was in flight when its request was retracted is appended to that request."""
-    _apply_late(engine, swap, lambda req: req.is_retracted and not req.finished())
+    """The result of a forward that was in flight when its request was retracted is committed to that request."""
+    _blind_to(engine, swap, "is_retracted", False)
 
 
 @_bug(

@@ -69,8 +69,8 @@ class Observer:
             slots = tuple(self._driver.rig.rows.req_to_token[kv.req_pool_idx, : kv.kv_allocated_len].tolist())
         gone = rid in self._driver.gone
         key = (
-            len(req.output_ids), kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, kv.req_pool_idx, slots,
-            req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
+            len(req.output_ids), kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, kv.req_pool_idx,
+            slots, req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
             req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
             req.spec_num_correct_drafts, tuple(req.spec_correct_drafts_histogram), req.lock is None, in_flight, gone,
         )  # fmt: skip

@@ -1,11 +1,13 @@
 """The engine process: serves one specfuzz client over a pair of pipes until they close.
 
-Run as a script by the engine environment's own Python. It loads `specfuzz` by path, so that nothing else of the client's
-environment becomes importable here. Everything that the engine prints goes to stderr; stdout carries frames only.
+Run as a script by the engine environment's own Python. It loads `specfuzz` by path, so that nothing else of the
+client's environment becomes importable here. Everything that the engine prints goes to stderr; stdout carries frames
+only.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.machinery
 import importlib.util
 import os
@@ -15,9 +17,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from specfuzz.systems.sglang.protocol import Failed, Request, Stepped
     from specfuzz.systems.sglang.runner import Runner
-
-#: A step that is still running after this many times the client's limit ends this process, so that a hang survives nobody.
-_GRACE = 2.0
 
 #: Address space that may be added after the import, in bytes.
 DEFAULT_HEADROOM = 2 << 30
@@ -60,9 +59,9 @@ def limit_memory(headroom: int) -> None:
 class Server:
     """Answers requests one by one; knows the snapshot that was sent last."""
 
-    def __init__(self, step_limit: float) -> None:
-        """step_limit: the client's seconds per event."""
-        self._limit = step_limit * _GRACE
+    def __init__(self) -> None:
+        """Nothing is loaded yet."""
+        self._limit = 0.0
         self._runner: Runner | None = None
         self._sent: Any = None
 
@@ -95,6 +94,7 @@ class Server:
         if request.engine_path is not None:
             sys.path.insert(0, request.engine_path)
         self._runner = Runner()
+        gc.freeze()  # the import leaves millions of objects that no later collection needs to walk
         limit_memory(request.memory_limit or DEFAULT_HEADROOM)
         engine = self._runner.engine
         return Loaded(protocol=PROTOCOL, version=engine.version, path=engine.path, recording=self._runner.recording)
@@ -103,6 +103,7 @@ class Server:
         from specfuzz.systems.sglang import protocol
 
         assert self._runner is not None
+        self._limit = request.step_limit
         snapshot = self._runner.reset(request.config, request.mutant)
         self._sent, change = snapshot, protocol.difference(None, snapshot)
         return protocol.Stepped(difference=change)
@@ -140,13 +141,13 @@ class _Alarm:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def main(package: str, step_limit: float) -> int:
+def main(package: str) -> int:
     """Serve until the client closes its end of the pipe."""
     frames = _take_stdout()
     _adopt_specfuzz(package)
     from specfuzz.systems.sglang import protocol
 
-    server = Server(step_limit)
+    server = Server()
     try:
         while (body := protocol.receive(sys.stdin.buffer)) is not None:
             protocol.send(frames, server.answer(protocol.REQUESTS.decode(body)))
@@ -156,4 +157,4 @@ def main(package: str, step_limit: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], float(sys.argv[2])))
+    sys.exit(main(sys.argv[1]))

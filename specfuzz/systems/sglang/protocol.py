@@ -1,7 +1,7 @@
 """The typed messages between specfuzz and an engine in its own process, and their framing.
 
-A frame is four bytes of length (big-endian) and one msgpack body. A snapshot travels as a difference: parts that did not
-change since the last one are left out, so that a step costs little and the receiver can keep sharing records.
+A frame is four bytes of length (big-endian) and one msgpack body. A snapshot travels as a difference: parts that did
+not change since the last one are left out, so that a step costs little and the receiver can keep sharing records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ import msgspec
 from specfuzz.core import event as ev
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.receipt import Receipt
-from specfuzz.core.snapshot import BatchView, DeviceView, LaunchView, PoolView, RelayView, ReqView, Snapshot, WriteRecord
+from specfuzz.core.snapshot import (
+    BatchView,
+    DeviceView,
+    LaunchView,
+    PoolView,
+    RelayView,
+    ReqView,
+    Snapshot,
+    WriteRecord,
+)
 
 #: Largest frame that either side accepts; a 64-token-page pool of 128 pages needs about a quarter of a megabyte.
 MAX_FRAME = 64 << 20
@@ -31,10 +40,15 @@ class Load(msgspec.Struct, tag=True, forbid_unknown_fields=True):
 
 
 class Reset(msgspec.Struct, tag=True, forbid_unknown_fields=True):
-    """Start a fresh engine with this configuration; mutant: planted bug that is active in it, or None."""
+    """Start a fresh engine with this configuration.
+
+    mutant: planted bug that is active in it, or None. step_limit: seconds after which the process ends itself inside of
+    a step, for the case that nobody is left to end it.
+    """
 
     config: EngineConfig
     mutant: str | None = None
+    step_limit: float = 60.0
 
 
 class Apply(msgspec.Struct, tag=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""One loaded SGLang and the runs on it: what an engine process serves and what is called directly when it is in-process."""
+"""One loaded SGLang and the runs on it: what an engine process serves, and what is called directly in-process."""
 
 from __future__ import annotations
 

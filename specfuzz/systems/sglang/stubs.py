@@ -1,7 +1,7 @@
 """Empty stand-ins for packages that SGLang imports but that its scheduler side never runs on a CPU.
 
-Only absent packages are stubbed: the finder stands last, so that a really installed one wins. `triton` can't be stubbed
-(torch itself breaks). `torchvision` must never be installed for this purpose: it pulls a CUDA build of torch.
+Only absent packages are stubbed: the finder stands last, so that a really installed one wins. `triton` can't be
+stubbed (torch itself breaks). `torchvision` must never be installed for this purpose: it pulls a CUDA build of torch.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install(roots: Sequence[str] = STUBBED) -> tuple[str, ...]:
-    """Stub those of `roots` that can't be imported, once per process, and return them; run it before `import sglang`."""
+    """Stub those of `roots` that can't be imported, once per process; returns them. Run it before `import sglang`."""
     known = {root for finder in sys.meta_path if isinstance(finder, _Finder) for root in finder.roots}
     absent = tuple(root for root in roots if root not in known and importlib.util.find_spec(root) is None)
     if absent:

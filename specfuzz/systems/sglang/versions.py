@@ -22,9 +22,8 @@ PINNED = "0.5.23"
 #: Python versions that the pinned release has wheels for (manylinux_2_34, compiled parts per version).
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 
-#: Settings that sglang reads at import.
-#: ENABLE_JIT off: the relay's debug asserts would be compiled. CLIP_MAX_NEW_TOKENS_ESTIMATION 0: `PrefillAdder` then admits
-#: whatever the pool holds now, without its guess of how long the others will still run; pressure comes from the trace.
+#: Settings that sglang and torch read at import. CLIP_MAX_NEW_TOKENS_ESTIMATION 0: `PrefillAdder` then admits whatever
+#: the pool holds now, without its guess of how long the others will still run; pressure comes from the trace.
 ENVIRONMENT = {
     "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "0",
     "TORCHDYNAMO_DISABLE": "1",
@@ -145,11 +144,13 @@ class Engine:
         self.__dict__.update(members)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"`{name}` is not among the names of sglang that specfuzz/systems/sglang/versions.py lists")
+        raise AttributeError(
+            f"`{name}` is not among the names of sglang that specfuzz/systems/sglang/versions.py lists"
+        )
 
 
 def load() -> Engine:
-    """Import SGLang's scheduler side, check every name and return them; raises MissingPart with one sentence per gap."""
+    """Import SGLang's scheduler side and check every name; raises MissingPart with one sentence per gap."""
     for name, value in ENVIRONMENT.items():
         os.environ[name] = value
     stubs.install()
@@ -161,13 +162,15 @@ def load() -> Engine:
             members = dict(_resolve())
         except ImportError as error:
             raise MissingPart(
-                f"SGLang can't be imported with {sys.executable} ({error}). Run `specfuzz systems install sglang`, or name a "
-                "checkout with `--engine-path DIR`."
+                f"SGLang can't be imported with {sys.executable} ({error}). Run "
+                "`specfuzz systems install sglang`, or name a checkout with `--engine-path DIR`."
             ) from error
     gaps = [sentence for name, value in members.items() if isinstance(value, _Gap) for sentence in value.sentences]
     gaps += list(_missing_members(members))
     if gaps:
-        raise MissingPart(f"this SGLang ({version}) differs from {PINNED}, which the adapter is written for: " + " ".join(gaps))
+        raise MissingPart(
+            f"this SGLang ({version}) differs from {PINNED}, which the adapter is written for: " + " ".join(gaps)
+        )
     return Engine(version, str(next(iter(package.__path__), "")), members)
 
 

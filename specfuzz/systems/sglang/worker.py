@@ -1,8 +1,8 @@
 """The fake model worker: everything that a GPU would do, as integers, behind the seam that the real scheduler calls.
 
-It keeps the contract of SGLang's workers: publish exactly once per speculative forward and before the draft extend, rebind
-batch fields in the middle of a verify (isolation must undo it), never touch a request's host ledger. What it reads and
-decides is recorded at its entry and exit; nothing it records is read back by it.
+It keeps the contract of SGLang's workers: publish exactly once per speculative forward and before the draft extend,
+rebind batch fields in the middle of a verify (isolation must undo it), never touch a request's host ledger. What it
+reads and decides is recorded at its entry and exit; nothing it records is read back by it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,11 @@ class ToyWorker:
         width = self._config.draft_token_num
         draft = batch.spec_info
         base = batch.seq_lens
-        bonus, first, hidden = draft.bonus_tokens.tolist(), draft.topk_index[:, 0].tolist(), draft.hidden_states[:, 0].tolist()
+        bonus, first, hidden = (
+            draft.bonus_tokens.tolist(),
+            draft.topk_index[:, 0].tolist(),
+            draft.hidden_states[:, 0].tolist(),
+        )
         rows = batch.req_pool_indices.tolist()
         windows = []
         for index, (req, start) in enumerate(zip(batch.reqs, base.tolist(), strict=True)):
@@ -165,7 +169,7 @@ class ToyWorker:
         )
 
     def _propose(self, window: Window, first: int, hidden: int, wanted: int) -> list[int]:
-        """The draft chain; proposal number `wanted` is made wrong, so that a right draft state accepts exactly that many."""
+        """The draft chain; proposal `wanted` is made wrong: a right draft state then accepts exactly that many."""
         chain, reduction = [], hidden
         for number in range(1, self._config.spec_steps + 1):
             position = window.start + number

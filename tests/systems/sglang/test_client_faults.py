@@ -36,15 +36,15 @@ def fake_python(folder: Path, body: str) -> Path:
     return script
 
 
-def process(folder: Path, body: str, step_timeout: float = 1.0) -> client.EngineProcess:
-    return client.EngineProcess(fake_python(folder, body), step_timeout, None)
+def process(folder: Path, body: str) -> client.EngineProcess:
+    return client.EngineProcess(fake_python(folder, body))
 
 
 def test_a_hang_is_a_fault_and_leaves_no_process(tmp_path: Path) -> None:
-    engine = process(tmp_path, "time.sleep(60)", step_timeout=0.3)
+    engine = process(tmp_path, "time.sleep(60)")
     start = time.monotonic()
     with pytest.raises(EngineFault) as raised:
-        engine.ask(protocol.pack(ev.Settle()))
+        engine.ask(protocol.pack(ev.Settle()), 0.3)
     assert raised.value.kind == "hang"
     assert time.monotonic() - start < 10
     assert not engine.alive
@@ -52,9 +52,9 @@ def test_a_hang_is_a_fault_and_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_a_crash_is_a_fault_that_quotes_the_last_words(tmp_path: Path) -> None:
-    engine = process(tmp_path, "protocol.receive(sys.stdin.buffer); sys.exit('out of luck')", step_timeout=30)
+    engine = process(tmp_path, "protocol.receive(sys.stdin.buffer); sys.exit('out of luck')")
     with pytest.raises(EngineFault, match="out of luck") as raised:
-        engine.ask(protocol.pack(ev.Settle()))
+        engine.ask(protocol.pack(ev.Settle()), 30)
     assert raised.value.kind == "crash"
     engine.close()
 
@@ -66,10 +66,10 @@ for _ in range(2):
     protocol.send(frames, protocol.Failed(kind="engine", message="ValueError: no"))
 protocol.receive(sys.stdin.buffer)
 """
-    engine = process(tmp_path, body, step_timeout=30)
+    engine = process(tmp_path, body)
     for _ in range(2):
         with pytest.raises(EngineFault, match="ValueError: no"):
-            engine.ask(protocol.Reset(config=EngineConfig()))
+            engine.ask(protocol.Reset(config=EngineConfig()), 30)
         assert engine.alive
     engine.close()
     assert not engine.alive
@@ -89,4 +89,4 @@ def test_an_environment_that_can_not_start_is_a_missing_part(tmp_path: Path) -> 
     script.write_text("#!/bin/sh\necho 'no such module: sglang' >&2\nexit 1\n", encoding="utf-8")
     script.chmod(0o755)
     with pytest.raises(MissingPart, match="no such module: sglang"):
-        client.EngineProcess(script, 1.0, None)
+        client.EngineProcess(script)

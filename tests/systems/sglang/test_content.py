@@ -39,7 +39,9 @@ def test_mix_and_unembed_agree_with_python_integers(left: int, right: int) -> No
 def test_an_extend_writes_the_right_cells_and_samples_the_next_token(text: Continuation, cells: np.ndarray) -> None:
     model = ToyModel(SLOTS, WIDTH, draft=False)
     [(reductions, following)] = model.target_forward([window(text, cells, 0, 9)])
-    assert [int(token) for token in following[:-1]] != [text.token(p) for p in range(1, 9)]  # a prompt is not greedy text
+    assert [int(token) for token in following[:-1]] != [
+        text.token(p) for p in range(1, 9)
+    ]  # a prompt is not greedy text
     assert int(following[-1]) == text.token(9)
     assert int(reductions[-1]) == text.hidden(8)
     for position in range(9):

@@ -30,7 +30,14 @@ EVENTS = [
 
 def pool() -> PoolView:
     return PoolView(
-        page_size=1, num_pages=4, max_reqs=2, free_pages=(1, 2, 3, 4), free_rows=(1, 2), available=4, evictable=0, protected=0
+        page_size=1,
+        num_pages=4,
+        max_reqs=2,
+        free_pages=(1, 2, 3, 4),
+        free_rows=(1, 2),
+        available=4,
+        evictable=0,
+        protected=0,
     )
 
 

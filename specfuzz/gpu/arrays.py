@@ -1,0 +1,144 @@
+"""One source for kernels, two faces: numpy on the simulated device, torch on a real one (or wherever numpy is missing).
+
+The tensors of a scheduler's bookkeeping have a dozen elements. What an operation on them costs is its dispatch, and
+numpy's is several times cheaper than torch's; on CUDA there is only torch. Kernels use operators and methods that both
+have (`+ * ^ & >> < ==`, `sum`, `cumsum`, `clip`, indexing) and this small vocabulary for the rest. All integers are
+int64 and wrap. `SPECFUZZ_ARRAYS=torch` forces the torch face on the CPU, for the tests that compare the two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+try:
+    import numpy as np
+except ImportError:  # pragma: no cover - a machine with torch alone
+    np = None  # type: ignore[assignment]
+
+Array = Any
+
+
+class NumpyArrays:
+    """numpy on the host."""
+
+    name = "numpy"
+
+    def array(self, values: Sequence[Any]) -> Array:
+        """Host integers (nested sequences too) as an int64 array."""
+        return np.array(values, dtype=np.int64)
+
+    def full(self, shape: tuple[int, ...], value: int) -> Array:
+        """A new int64 array that holds `value` everywhere."""
+        filled = np.empty(shape, dtype=np.int64)
+        filled.fill(value)
+        return filled
+
+    def arange(self, count: int) -> Array:
+        """0, 1, ..., count - 1."""
+        return np.arange(count, dtype=np.int64)
+
+    def take(self, source: Array, index: Array) -> Array:
+        """source[index] of a one-dimensional source; shape of the index."""
+        return source.take(index)
+
+    def rows(self, source: Array, index: Array) -> Array:
+        """source[index] along the first dimension."""
+        return source.take(index, axis=0)
+
+    def gather(self, source: Array, columns: Array) -> Array:
+        """source[i, columns[i, j]]; source (bs, n), columns (bs, m)."""
+        return source.take(columns + _row_offsets(*source.shape))
+
+    def where(self, condition: Array, yes: Any, no: Any) -> Array:
+        """Elementwise choice."""
+        return np.where(condition, yes, no)
+
+    def concat(self, parts: Sequence[Array]) -> Array:
+        """The parts one after the other, along the first dimension."""
+        return np.concatenate(parts)
+
+    def stack(self, columns: Sequence[Array]) -> Array:
+        """(bs,) columns side by side as (bs, n)."""
+        return np.array(columns).T
+
+    def cumprod(self, flags: Array) -> Array:
+        """Running product of booleans along the second dimension, as 0 and 1."""
+        return np.minimum.accumulate(flags, axis=1)
+
+    def clip(self, values: Array, most: int) -> Array:
+        """The values, forced into [0, most]."""
+        return np.minimum(np.maximum(values, 0), most)
+
+
+class TorchArrays:
+    """torch on one device; see NumpyArrays for the contracts."""
+
+    name = "torch"
+
+    def __init__(self, device: torch.device) -> None:
+        """device: where new tensors live."""
+        self.device = device
+
+    def array(self, values: Sequence[Any]) -> Array:
+        """Host integers as an int64 tensor."""
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+    def full(self, shape: tuple[int, ...], value: int) -> Array:
+        """A new int64 tensor that holds `value` everywhere."""
+        return torch.full(shape, value, dtype=torch.int64, device=self.device)
+
+    def arange(self, count: int) -> Array:
+        """0, 1, ..., count - 1."""
+        return torch.arange(count, device=self.device)
+
+    def take(self, source: Array, index: Array) -> Array:
+        """source[index] of a one-dimensional source."""
+        return source[index]
+
+    def rows(self, source: Array, index: Array) -> Array:
+        """source[index] along the first dimension."""
+        return source[index]
+
+    def gather(self, source: Array, columns: Array) -> Array:
+        """source[i, columns[i, j]]."""
+        return source.gather(1, columns)
+
+    def where(self, condition: Array, yes: Any, no: Any) -> Array:
+        """Elementwise choice."""
+        return torch.where(condition, yes, no)
+
+    def concat(self, parts: Sequence[Array]) -> Array:
+        """The parts one after the other."""
+        return torch.cat(tuple(parts))
+
+    def stack(self, columns: Sequence[Array]) -> Array:
+        """(bs,) columns side by side as (bs, n)."""
+        return torch.stack(tuple(columns), 1)
+
+    def cumprod(self, flags: Array) -> Array:
+        """Running product of booleans along the second dimension."""
+        return flags.cumprod(1)
+
+    def clip(self, values: Array, most: int) -> Array:
+        """The values, forced into [0, most]."""
+        return values.clamp(0, most)
+
+
+Arrays = NumpyArrays | TorchArrays
+
+
+def host_arrays() -> Arrays:
+    """The face of the simulated device: numpy where it is installed, unless SPECFUZZ_ARRAYS says torch."""
+    if np is None or os.environ.get("SPECFUZZ_ARRAYS") == "torch":
+        return TorchArrays(torch.device("cpu"))
+    return NumpyArrays()
+
+
+@lru_cache(maxsize=256)
+def _row_offsets(height: int, width: int) -> Array:
+    return (np.arange(height, dtype=np.int64) * width)[:, None]

@@ -1,0 +1,114 @@
+"""Rules on the relay's rows at rest: what the next round will find for a request of which nothing is in flight."""
+
+from __future__ import annotations
+
+from specfuzz.core.capability import Capability
+from specfuzz.core.clock import Clock, Owner, Scope
+from specfuzz.core.event import Idle, Settle
+from specfuzz.core.language import unembed
+from specfuzz.core.oracle import Step, oracle
+from specfuzz.core.snapshot import RelayRow, ReqView
+from specfuzz.core.verdict import Clash, Finding, Verdict
+from specfuzz.oracles.facts import is_live
+
+HOLDS = Verdict.HOLDS
+SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
+
+
+def _relay_row(step: Step, req: ReqView) -> tuple[RelayRow, int] | Finding:
+    """The relay row of a live request and its settled frontier, where nothing of it is in flight any more."""
+    relay = step.after.relay
+    if relay is None:
+        return Verdict.UNKNOWN
+    asked = step.ledger.requests[req.rid]
+    if not is_live(req) or not asked.extend_settled or req.rid not in relay.rows:
+        return None
+    if any(req.rid in known.rids for known in step.ledger.in_flight):
+        return None  # the forward in flight consumes the row and writes it again
+    if req.seqlen - 1 > req.kv_committed_len:
+        return None  # between two chunks
+    return relay.rows[req.rid], req.seqlen - 1
+
+
+@oracle(
+    "relay-holds-the-frontier",
+    formula="nothing of the request in flight: new_seq_lens_buf[row] == seqlen - 1",
+    clock=Clock.RELAY,
+    owner=Owner.FUTURE_MAP,
+    scope=Scope.REQUEST,
+    needs=Capability.RELAY_VIEW | SPECULATIVE_OVERLAP,
+    on=(Settle, Idle),
+    source="sglang 0.5.23 managers/overlap_utils FutureMap.publish",
+    twin="verify-settles",
+)
+def relay_holds_the_frontier(step: Step, req: ReqView) -> Finding:
+    """A settled round has published its frontier, and nobody has consumed it yet."""
+    found = _relay_row(step, req)
+    if not isinstance(found, tuple):
+        return found
+    row, length = found
+    if row.new_seq_len == length:
+        return HOLDS
+    return Clash(
+        f"new_seq_lens_buf[{row.row}] = {row.new_seq_len} == {length}",
+        f"relay row {row.row} of {req.rid} holds the frontier {row.new_seq_len}",
+        f"its last forward is settled at {length}",
+    )
+
+
+@oracle(
+    "relay-holds-the-pending-token",
+    formula="nothing of the request in flight: output_tokens_buf[row] == output_ids[-1]",
+    clock=Clock.RELAY,
+    owner=Owner.FUTURE_MAP,
+    scope=Scope.REQUEST,
+    needs=Capability.RELAY_VIEW | Capability.OVERLAP,
+    on=(Settle, Idle),
+    source="sglang 0.5.23 managers/overlap_utils FutureMap.stash; vLLM #30916",
+    twin="result-settles",
+)
+def relay_holds_the_pending_token(step: Step, req: ReqView) -> Finding:
+    """A settled round has stashed the token that the next one will feed."""
+    found = _relay_row(step, req)
+    if not isinstance(found, tuple):
+        return found
+    row, _length = found
+    wanted = req.output_ids[-1] if req.output_ids else None
+    if row.output_token == wanted:
+        return HOLDS
+    return Clash(
+        f"output_tokens_buf[{row.row}] = {row.output_token} == {wanted}",
+        f"relay row {row.row} of {req.rid} holds the token {row.output_token}",
+        f"the last token that its last forward decided is {wanted}",
+    )
+
+
+@oracle(
+    "relay-holds-the-draft-state",
+    formula=(
+        "nothing of the request in flight: hidden_states_buf[row] == O(C) and "
+        "topk_index_buf[row] == the token it proposes"
+    ),
+    clock=Clock.RELAY,
+    owner=Owner.FUTURE_MAP,
+    scope=Scope.REQUEST,
+    needs=Capability.RELAY_VIEW | SPECULATIVE_OVERLAP | Capability.DRAFT_EXTRAS,
+    on=(Settle, Idle),
+    source="sglang 0.5.23 managers/overlap_utils FutureMap.stash; sglang #9976",
+    twin="verify-settles",
+)
+def relay_holds_the_draft_state(step: Step, req: ReqView) -> Finding:
+    """A settled round has stashed the whole draft state, so that the next draft starts from it."""
+    found = _relay_row(step, req)
+    if not isinstance(found, tuple):
+        return found
+    row, length = found
+    hidden = step.ledger.requests[req.rid].text.hidden(length)
+    topk = unembed(hidden)
+    if row.hidden == hidden and row.topk_index == topk:
+        return HOLDS
+    return Clash(
+        f"(hidden, topk_index)[{row.row}] = ({row.hidden}, {row.topk_index}) == ({hidden}, {topk})",
+        f"relay row {row.row} of {req.rid} holds the draft state ({row.hidden}, {row.topk_index})",
+        f"a draft that has consumed the bonus at position {length} holds ({hidden}, {topk})",
+    )

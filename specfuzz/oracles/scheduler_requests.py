@@ -1,0 +1,117 @@
+"""Rules that the scheduler owes each request: it is served, kept while there is room, and aborted in order."""
+
+from __future__ import annotations
+
+from specfuzz.core.capability import Capability
+from specfuzz.core.clock import Clock, Owner, Scope
+from specfuzz.core.event import Abort, Mix, Prepare
+from specfuzz.core.legality import Standing
+from specfuzz.core.lemmas import ceil_align
+from specfuzz.core.oracle import Step, oracle
+from specfuzz.core.snapshot import ReqView
+from specfuzz.core.verdict import Clash, Finding, Verdict
+from specfuzz.oracles.facts import carrying, is_dead, is_live
+
+HOLDS = Verdict.HOLDS
+
+
+@oracle(
+    "no-request-is-left-behind",
+    formula="prepare: every live, merged request is in the batch, or leaves it because its queued result ends it",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    on=(Prepare,),
+    source="sglang 0.5.23 managers/scheduler Scheduler._reqs_finishing_inflight; vLLM #27922",
+    twin="batch-shrinks",
+)
+def no_request_is_left_behind(step: Step, req: ReqView) -> Finding:
+    """A request that may still need tokens takes part in every decode round."""
+    receipt = step.receipt
+    if receipt.refused is not None or receipt.skipped or req.finished_reason is not None:
+        return None
+    asked = step.ledger.requests[req.rid]
+    if asked.standing is not Standing.RUNNING or not is_live(req):
+        return None
+    if Capability.CHUNKED_PREFILL in step.capabilities and req.kv_committed_len < req.seqlen - 1:
+        return None  # its next chunk comes first
+    if req.rid in receipt.rows:
+        return HOLDS
+    flying = carrying(step, req.rid)
+    least = len(req.output_ids) + flying
+    if flying and (least >= req.max_new or asked.aborted):
+        return HOLDS
+    return Clash(
+        f"{req.rid} in {receipt.rows}, or {len(req.output_ids)} + {flying} >= {req.max_new}",
+        f"{req.rid} is live with {len(req.output_ids)} of {req.max_new} tokens and {flying} results queued",
+        f"the prepared batch is {receipt.rows}",
+    )
+
+
+@oracle(
+    "retraction-needs-pressure",
+    formula="prepare retracts => pages that the round needs > free pages",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.RUN,
+    on=(Prepare, Mix),
+    source="sglang 0.5.23 managers/scheduler Scheduler.update_running_batch; sglang #14942",
+    twin="retraction-under-pressure",
+)
+def retraction_needs_pressure(step: Step) -> Finding:
+    """Nobody loses its KV while the free list alone could serve the round."""
+    if not step.receipt.retracted:
+        return None
+    config, before = step.config, step.before
+    page_size = config.page_size
+    needed = 0
+    aborted = (rid for rid, _reason, _length in step.receipt.finished)
+    for rid in (*step.receipt.rows, *step.receipt.retracted, *aborted):
+        req = before.reqs[rid]
+        have = ceil_align(req.kv_allocated_len, page_size)
+        want = max(have, ceil_align(req.kv_committed_len + config.reserve_per_decode, page_size))
+        needed += (want - have) // page_size
+    free = len(before.pool.free_pages)
+    if needed > free:
+        return HOLDS
+    return Clash(
+        f"{needed} > {free}",
+        f"prepare retracted {step.receipt.retracted}",
+        f"the round needed {needed} pages and {free} were free",
+    )
+
+
+@oracle(
+    "abort-waits-for-a-result",
+    formula="abort: a waiting request finishes at once; a running one changes nothing but to_finish",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    on=(Abort,),
+    source="sglang 0.5.23 managers/scheduler Scheduler.abort_request; mini-sglang #111",
+    twin="abort-in-flight",
+)
+def abort_waits_for_a_result(step: Step, req: ReqView) -> Finding:
+    """An aborted request keeps its KV until a processed result releases it, because a forward may still use it."""
+    if not isinstance(step.event, Abort) or req.rid != step.event.rid:
+        return None
+    before = step.before.reqs[req.rid]
+    if is_live(before):
+        found = (req.finished_reason, req.req_pool_idx, req.kv_committed_len, req.kv_allocated_len, req.output_ids)
+        wanted = (None, before.req_pool_idx, before.kv_committed_len, before.kv_allocated_len, before.output_ids)
+        if found == wanted:
+            return HOLDS
+        return Clash(
+            f"(reason, row, committed, allocated) = {found[:4]} == {wanted[:4]}",
+            f"{req.rid} was running on row {before.req_pool_idx} when it was aborted",
+            f"the abort itself left it with (reason, row, committed, allocated) = {found[:4]}",
+        )
+    if is_dead(before) and not before.is_retracted:
+        return None
+    if req.finished_reason == "abort" and req.req_pool_idx is None:
+        return HOLDS
+    return Clash(
+        f"finished_reason = {req.finished_reason} == 'abort', row = {req.req_pool_idx} == None",
+        f"{req.rid} was waiting when it was aborted",
+        f"afterwards its reason is {req.finished_reason} and its row {req.req_pool_idx}",
+    )

@@ -1,0 +1,62 @@
+"""The cover of configurations."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from specfuzz.campaign.covers import Factors, covering_configs
+from specfuzz.core.config import EngineConfig
+from specfuzz.errors import ConfigError
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE", "NONE"])
+def test_every_pair_of_choices_meets_in_some_configuration(algorithm: str) -> None:
+    factors = Factors()
+    configs = [config for config in covering_configs(factors) if config.algorithm == algorithm]
+    columns = {"overlap": factors.overlap, "page_size": factors.page_sizes, "radix": factors.radix}
+    if algorithm == "EAGLE":
+        columns["spec_steps"] = factors.spec_steps
+    for one, other in product(columns, columns):
+        if one < other:
+            met = {(getattr(config, one), getattr(config, other)) for config in configs}
+            assert met == set(product(columns[one], columns[other])), (one, other)
+
+
+def test_the_cover_is_small_and_without_repetition() -> None:
+    configs = covering_configs(Factors())
+    assert len(set(configs)) == len(configs) <= 32
+
+
+def test_the_cover_is_the_same_every_time() -> None:
+    assert covering_configs(Factors()) == covering_configs(Factors())
+
+
+def test_the_algorithms_take_turns_and_the_plainest_comes_first() -> None:
+    configs = covering_configs(Factors())
+    assert [config.algorithm for config in configs[:4]] == ["EAGLE", "NONE", "EAGLE", "NONE"]
+    assert (configs[0].overlap, configs[0].page_size, configs[0].radix) == (True, 1, True)
+
+
+def test_a_fixed_field_holds_everywhere() -> None:
+    configs = covering_configs(Factors(fixed={"page_size": 4, "algorithm": "EAGLE", "num_pages": 40}))
+    assert {(config.page_size, config.algorithm, config.num_pages) for config in configs} == {(4, "EAGLE", 40)}
+
+
+def test_a_tight_pool_still_holds_the_longest_request() -> None:
+    for config in covering_configs(Factors(pools=("tight",))):
+        longest = min(config.context_len, 20 + 24)
+        assert config.pool_tokens >= longest + config.max_accept + config.reserve_per_decode - 1
+
+
+def test_an_impossible_field_is_refused_with_both_names() -> None:
+    with pytest.raises(ConfigError, match="`draft_token_num`=9 does not fit `spec_steps`"):
+        covering_configs(Factors(algorithms=("EAGLE",), fixed={"draft_token_num": 9}))
+    with pytest.raises(ConfigError, match="no field `pages`"):
+        covering_configs(Factors(fixed={"pages": 9}))
+
+
+def test_one_configuration_can_be_forced() -> None:
+    wanted = EngineConfig(page_size=4, overlap=False)
+    assert covering_configs(Factors(fixed=wanted.as_dict())) == (wanted,)

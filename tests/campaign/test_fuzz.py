@@ -1,0 +1,139 @@
+"""`fuzz`: budgets, counts, findings."""
+
+from __future__ import annotations
+
+import pytest
+
+from specfuzz.campaign.bare import BareSystem
+from specfuzz.campaign.covers import Factors, covering_configs
+from specfuzz.campaign.fuzz import ROUND_EXAMPLES, FuzzPlan, FuzzReport, run_fuzz
+from specfuzz.core.config import EngineConfig
+from specfuzz.core.trace import Trace
+from specfuzz.core.verdict import Identity
+from specfuzz.errors import ConfigError
+from tests.campaign.fakes import (
+    NO_LARGE_EVICTION,
+    NO_STOP,
+    RETRACT_IS_HONEST,
+    SETTLES,
+    SILENT,
+    Crashing,
+    OnlyPageOne,
+    Stillborn,
+)
+
+CONFIGS = (EngineConfig(), EngineConfig(overlap=False), EngineConfig(algorithm="NONE"))
+STOPPED = Identity("nothing-stops", "scheduler", "after-event")
+
+
+def fuzz(**changes: object) -> FuzzReport:
+    fields = {"system": BareSystem(), "configs": CONFIGS, "oracles": (RETRACT_IS_HONEST,), "seed": 1, "max_examples": 30}
+    return run_fuzz(FuzzPlan(**{**fields, **changes}))
+
+
+def traces(report: FuzzReport) -> list[Trace]:
+    return [finding.found for finding in report.findings]
+
+
+def test_the_budget_is_divided_over_the_configurations() -> None:
+    lines: list[str] = []
+    report = fuzz(max_examples=20, progress=lines.append)
+    assert 20 <= report.examples <= 22  # Hypothesis may cut an example short and replace it
+    assert [line.split(":")[0] for line in lines] == [config.label() for config in CONFIGS]
+    assert report.events / report.examples > 35
+
+
+def test_fewer_examples_than_configurations_are_possible() -> None:
+    assert fuzz(configs=covering_configs(Factors()), max_examples=3).examples == 3
+
+
+def test_it_counts_what_was_exercised() -> None:
+    report = fuzz(oracles=(RETRACT_IS_HONEST, SILENT), goals=(SETTLES,))
+    assert report.oracles["retract-is-honest"]["applied"] >= 5
+    assert report.not_exercised == ("silent",)
+    assert report.reached["settles"] > 100
+    assert report.skipped == 0 and report.events_per_second > 0
+    assert report.findings == () and report.compared == {}
+
+
+def test_a_finding_ends_its_configuration_and_not_the_others() -> None:
+    report = fuzz(oracles=(NO_STOP,), max_examples=150)
+    (finding,) = report.findings
+    assert finding.identity == STOPPED
+    assert finding.times == len(CONFIGS)
+    assert finding.trace.expected == STOPPED and finding.trace.seed == 1
+    assert finding.violations[0].event_index == len(finding.trace.steps) - 1
+
+
+def test_stop_at_first_ends_the_campaign() -> None:
+    report = fuzz(oracles=(NO_STOP,), max_examples=150, stop_at_first=True)
+    assert report.findings[0].times == 1
+    assert report.examples == report.findings[0].examples < 60
+
+
+def test_different_identities_are_different_findings() -> None:
+    report = fuzz(oracles=(NO_STOP, NO_LARGE_EVICTION), configs=covering_configs(Factors()), max_examples=400)
+    assert {finding.identity.oracle for finding in report.findings} == {"nothing-stops", "evictions-are-small"}
+
+
+def test_the_seed_fixes_the_findings() -> None:
+    first, again = (traces(fuzz(oracles=(NO_STOP,), max_examples=150)) for _ in range(2))
+    assert first == again
+    assert first != traces(fuzz(oracles=(NO_STOP,), max_examples=150, seed=2))
+
+
+def test_one_configuration_is_fuzzed_alike_whatever_else_is_walked() -> None:
+    alone = fuzz(oracles=(NO_STOP,), configs=CONFIGS[1:2], max_examples=ROUND_EXAMPLES)
+    among = fuzz(oracles=(NO_STOP,), configs=CONFIGS[1:], max_examples=2 * ROUND_EXAMPLES)
+    assert traces(alone) == traces(among)
+
+
+def test_a_time_limit_cuts_and_repeats_the_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that ticks once per question: the longer run begins with what the shorter one found."""
+
+    def timed(limit: float) -> FuzzReport:
+        ticks = iter(range(100_000))
+        monkeypatch.setattr("specfuzz.campaign.fuzz.perf_counter", lambda: float(next(ticks)))
+        return fuzz(oracles=(NO_STOP,), max_examples=None, max_time=limit, configs=CONFIGS[:2])
+
+    short, long = timed(12.0), timed(60.0)
+    assert 5 <= short.examples < long.examples
+    assert traces(short) == traces(long)[: len(traces(short))]
+
+
+def test_a_campaign_without_any_limit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="`max_examples` nor `max_time`"):
+        fuzz(max_examples=None)
+
+
+def test_a_fault_of_the_engine_is_a_finding() -> None:
+    (finding,) = fuzz(system=Crashing(), max_examples=90).findings
+    assert finding.identity == Identity("engine-fault", "engine", "exception")
+    assert finding.fault == "KeyError: 3" and finding.violations == ()
+    assert finding.trace.steps
+
+
+def test_an_engine_that_does_not_start_is_a_finding_without_events() -> None:
+    (finding,) = fuzz(system=Stillborn()).findings
+    assert finding.identity == Identity("engine-fault", "engine", "crash")
+    assert finding.trace.steps == () and finding.times == len(CONFIGS)
+
+
+def test_configurations_that_the_system_refuses_are_left_out_with_the_reason() -> None:
+    paged = EngineConfig(page_size=4)
+    report = fuzz(system=OnlyPageOne(), configs=(*CONFIGS, paged))
+    assert report.refused == ((paged, "`page_size`=4 is not supported here."),)
+    with pytest.raises(ConfigError, match="page_size"):
+        fuzz(system=OnlyPageOne(), configs=(paged,))
+
+
+def test_every_finding_is_shrunk_once() -> None:
+    calls: list[Trace] = []
+
+    def shrink(trace: Trace, system: object, oracles: object) -> Trace:
+        calls.append(trace)
+        return Trace(config=trace.config, steps=trace.steps[:1], expected=trace.expected)
+
+    (finding,) = fuzz(oracles=(NO_STOP,), max_examples=150, shrink=shrink).findings
+    assert calls == [finding.found]
+    assert len(finding.trace.steps) == 1

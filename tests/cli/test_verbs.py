@@ -1,0 +1,187 @@
+"""Verbs that run an engine: exit statuses, JSON keys, and that nothing found is ever lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specfuzz.core.notation import format_events
+from specfuzz.trace import load
+from tests.cli.command import Answer, is_one_sentence, process, specfuzz
+
+CLEAN = "submit(a,5,12) prefill(a) settle prepare verify(a=3) publish settle"
+#: Found and shrunk by `specfuzz demo`.
+MUTANT = "late-result-for-finished"
+BROKEN = "submit(a,2,2) prefill(a) prepare abort(a) verify settle settle"
+IDENTITY = "dead-rows-are-inert/result_processor/after-event"
+COMMON = {"verb", "version", "seed", "seconds", "verdict", "violations"}
+ENTRY = {"oracle", "owner", "clock", "phase", "events", "notation", "trace", "baseline"}
+SMALL = ["--algorithm", "EAGLE", "--overlap", "on", "--page-size", "1", "--config", "radix=false"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fuzz_broken(*more: str | Path) -> Answer:
+    return specfuzz("fuzz", "--system", f"mutated:{MUTANT}", "--seed", "1", "--max-examples", "30", *SMALL, *more)
+
+
+def test_what_holds_is_status_0_with_every_key_of_fuzz() -> None:
+    answer = specfuzz("fuzz", "--seed", "3", "--max-examples", "4", *SMALL, "--json")
+    data = answer.json
+    assert answer.status == 0 and data["verdict"] == "holds" and data["seed"] == 3 and not data["violations"]
+    own = {"system", "algorithms", "examples", "events", "skipped", "events_per_second", "oracles", "reached"}
+    assert COMMON | own | {"not_exercised", "lazy_share", "compared"} <= set(data)
+    count = next(iter(data["oracles"].values()))
+    assert set(count) == {"applied", "violated", "unknown", "not_applicable"}
+
+
+def test_a_violation_is_status_1_and_its_trace_replays() -> None:
+    answer = fuzz_broken("--json")
+    assert answer.status == 1 and answer.json["verdict"] == "violated"
+    entry = next(e for e in answer.json["violations"] if e["oracle"] == "dead-rows-are-inert")
+    assert set(entry) >= ENTRY
+    trace = load(entry["trace"])
+    assert (format_events(trace.events), len(trace.events)) == (entry["notation"], entry["events"])
+    assert specfuzz("replay", entry["trace"]).status == 0
+    assert specfuzz("replay", entry["trace"], "--system", "reference").status == 0
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    one, two = fuzz_broken("--json").json, fuzz_broken("--json", "--jobs", "2").json
+    for data in (one, two):
+        del data["seconds"], data["events_per_second"]
+    assert one == two
+
+
+def test_a_known_finding_is_reported_and_does_not_fail(tmp_path: Path) -> None:
+    baseline = tmp_path / "known.toml"
+    entry = f'[[known]]\nidentity = "{IDENTITY}"\nsystem = "mutated:{MUTANT}"\nreason = "planted"\n'
+    baseline.write_text(entry + 'versions = ">=0.1"\n')
+    answer = specfuzz("replay", BROKEN, "--system", f"mutated:{MUTANT}", "--baseline", baseline, "--json")
+    assert answer.status == 0 and answer.json["violations"][0]["baseline"] == "planted"
+    baseline.write_text(entry + 'versions = ">=7"\n')
+    assert specfuzz("replay", BROKEN, "--system", f"mutated:{MUTANT}", "--baseline", baseline).status == 1
+    baseline.write_text(entry.replace(IDENTITY, "one/two"))
+    answer = specfuzz("replay", BROKEN, "--baseline", baseline)
+    assert answer.status == 2 and is_one_sentence(answer.err)
+
+
+def test_an_unwritable_corpus_is_said_before_anything_runs() -> None:
+    answer = fuzz_broken("--corpus", "/dev/null/corpus")
+    assert answer.status == 2 and not answer.out and is_one_sentence(answer.err)
+
+
+def test_a_finding_that_cannot_be_saved_is_still_printed(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "regressions").write_text("a file where the folder should be")
+    answer = fuzz_broken("--corpus", corpus, "--json")
+    assert answer.status == 2 and answer.json["error"]["kind"] == "store-error"
+    entry = answer.json["violations"][0]
+    assert entry["trace"] is None and entry["notation"].startswith("submit(")
+    answer = fuzz_broken("--corpus", corpus)
+    assert "VIOLATED" in answer.out and "specfuzz replay --system mutated:" in answer.out
+    assert "Traceback" not in answer.err and "can't be" in answer.err
+
+
+def test_an_asked_for_oracle_that_never_applied_cannot_say() -> None:
+    answer = specfuzz("fuzz", "--seed", "1", "--max-examples", "1", *SMALL, "--oracles", "idle-pool-is-whole", "--json")
+    data = answer.json
+    assert (answer.status, data["verdict"]) == ((3, "unknown") if data["not_exercised"] else (0, "holds"))
+    assert list(data["oracles"]) == ["idle-pool-is-whole"]
+
+
+def test_a_replay_has_its_keys_and_one_digest() -> None:
+    answer = specfuzz("replay", CLEAN, "--repeat", "5", "--json")
+    data = answer.json
+    assert COMMON | {"system", "events", "expected", "got", "digest", "repeats"} <= set(data)
+    assert (answer.status, data["expected"], data["got"], data["repeats"], data["events"]) == (
+        0,
+        "holds",
+        "holds",
+        5,
+        7,
+    )
+    assert data["digests"] == [data["digest"]]
+
+
+def test_the_digest_does_not_depend_on_the_process() -> None:
+    digests = {process("replay", CLEAN, "--json", PYTHONHASHSEED=str(seed)).json["digest"] for seed in (0, 1)}
+    assert digests == {specfuzz("replay", CLEAN, "--json").json["digest"]}
+
+
+def test_a_replay_that_breaks_what_should_hold_is_status_1() -> None:
+    answer = specfuzz("replay", BROKEN, "--system", f"mutated:{MUTANT}")
+    assert answer.status == 1 and "NOT AS EXPECTED" in answer.out and f"got {IDENTITY}" in answer.out
+
+
+def test_explain_marks_the_first_cell_that_differs_from_the_clean_engine() -> None:
+    answer = specfuzz("explain", BROKEN, "--system", f"mutated:{MUTANT}")
+    assert answer.status == 1 and ">first bad cell<: event 6 `settle`, a, host kv_committed_len" in answer.out
+    assert max(len(line) for line in answer.out.splitlines() if not line.startswith("replay")) <= 80
+    marked = specfuzz("explain", BROKEN, "--system", f"mutated:{MUTANT}", "--json").json["clocks"]
+    assert marked["first_bad"] == {"row": 6, "subject": "a", "column": "commit"} and marked["clean"] == "reference"
+
+
+def test_explain_shows_the_clocks_of_what_holds() -> None:
+    answer = specfuzz("explain", CLEAN)
+    assert answer.status == 0 and all(word in answer.out for word in ("host", "relay", "device", "HOLDS"))
+
+
+def test_shrink_ends_minimal_and_keeps_the_identity() -> None:
+    longer = BROKEN.replace("prepare abort(a)", "submit(b,4,4) advance(forward) prepare abort(a)") + " idle"
+    answer = specfuzz("shrink", longer, "--system", f"mutated:{MUTANT}", "--out", "small.jsonl", "--json")
+    data = answer.json
+    assert answer.status == 0 and data["before"] > data["after"] <= 7 and data["trace"] == "small.jsonl"
+    assert str(load("small.jsonl").expected) == IDENTITY
+
+
+def test_demo_finds_shrinks_and_replays() -> None:
+    answer = specfuzz("demo")
+    assert answer.status == 0, answer
+    for words in ("VIOLATED", "request a", ">first bad cell<", "specfuzz replay findings/", "REPLAYED"):
+        assert words in answer.out
+
+
+def test_mutants_have_their_keys() -> None:
+    answer = specfuzz("mutants", MUTANT, "reserve-1x", "--seeds", "2", "--json")
+    data = answer.json
+    assert answer.status == 0 and (data["killed"], data["total"], data["violations"]) == (2, 2, [])
+    keys = {"name", "source", "killed", "by", "seeds_found", "seeds", "events_to_find", "seconds_to_find"}
+    assert {"equivalent", "redundant_oracles"} <= set(data)
+    for mutant in data["mutants"]:
+        assert keys | {"shrunk_events", "needs"} <= set(mutant) and (mutant["seeds_found"], mutant["seeds"]) == (2, 2)
+
+
+def test_a_survivor_is_status_1() -> None:
+    answer = specfuzz("mutants", MUTANT, "--seeds", "1", "--max-examples", "1", "--json")
+    assert answer.status == 1 and answer.json["verdict"] == "violated" and answer.json["killed"] == 0
+
+
+def test_prove_says_which_lemma_is_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specfuzz.cli.prove import prove
+
+    (tmp_path / "lemmas_of_this_test.py").write_text(
+        'def double(n: int) -> int:\n    """Twice.\n\n    pre: 0 <= n <= 9\n    post: __return__ != 8\n    """\n'
+        "    return 2 * n\n\n\nLEMMAS = (double,)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (lemma,) = prove("lemmas_of_this_test")
+    assert lemma.state == "refuted" and "double(4)" in lemma.because
+
+
+@pytest.mark.slow
+def test_every_lemma_is_proved() -> None:
+    answer = specfuzz("prove", "--json")
+    assert answer.status == 0 and all(lemma["state"] == "proved" for lemma in answer.json["lemmas"])
+
+
+@pytest.mark.slow
+def test_bench_has_rows_and_names_the_machine() -> None:
+    data = specfuzz("bench", "--system", "reference", "--slices", "1", "--max-examples", "3", "--json").json
+    assert data["machine"] and all({"name", "value", "unit", "baseline", "ratio"} <= set(row) for row in data["rows"])
