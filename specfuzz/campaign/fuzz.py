@@ -32,7 +32,8 @@ class FuzzPlan:
     configs: walked in turn; those that the system can't run are left out. seed: fixes every example. max_examples: over
     all configurations, None = no bound; max_time: seconds, None = no bound; one of the two must be given. With a time
     limit the same seed repeats the same prefix. stop_at_first: end at the first finding instead of leaving its
-    configuration. shrink: called for every distinct finding after the fuzzing. progress: gets one line per run.
+    configuration. order: what one event brought, root first; the first gives the identity. shrink: called for every
+    distinct finding after the fuzzing. progress: gets one line per run.
     """
 
     system: System
@@ -44,6 +45,7 @@ class FuzzPlan:
     max_time: float | None = None
     profile: Profile = PROFILES["dev"]
     stop_at_first: bool = False
+    order: Callable[[Sequence[Violation]], Sequence[Violation]] = tuple
     shrink: Shrink | None = None
     progress: Callable[[str], None] | None = None
 
@@ -160,19 +162,20 @@ class _Campaign:
         return found
 
     def _record(self, found: Session | EngineFault, config: EngineConfig) -> None:
-        identity = identity_of(found)
+        violations = tuple(self.plan.order(found.violations)) if isinstance(found, Session) else ()
+        identity = violations[0].identity if violations else identity_of(found)
         known = self.findings.get(identity)
         if known is not None:
             self.findings[identity] = replace(known, times=known.times + 1)
             return
         system, seed = self.plan.system, self.plan.seed
         if isinstance(found, Session):
-            trace, violations, fault = found.trace(expected=identity, seed=seed), tuple(found.violations), found.fault
+            trace, fault = found.trace(expected=identity, seed=seed), found.fault
         else:
             trace = Trace(
                 config=config, steps=(), system=system.name, version=system.version, expected=identity, seed=seed
             )
-            violations, fault = (), found
+            fault = found
         self.findings[identity] = Finding(
             identity=identity, violations=violations, fault=None if fault is None else str(fault), found=trace,
             shrunk=None, examples=self.counts.examples, events=self.counts.events,

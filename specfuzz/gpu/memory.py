@@ -52,6 +52,10 @@ class Buffer:
         """What the memory holds now, on the CPU, for observers. Never synchronises, is no access. Do not mutate it."""
         return self._device._peek(self._memory)
 
+    def watch(self) -> Watch:
+        """A look at the memory for observers, that doesn't keep the host binding alive."""
+        return Watch(self._device, self._memory)
+
     def __repr__(self) -> str:
         """Name and id; the content would need a peek."""
         return f"Buffer({self.name!r}, id={self.id})"
@@ -63,9 +67,26 @@ class Buffer:
             self._device._free(memory)
 
 
+class Watch:
+    """Looks at memory without holding it: after the free it shows whatever is there."""
+
+    __slots__ = ("_device", "_memory")
+
+    def __init__(self, device: Device, memory: Memory) -> None:
+        self._device = device
+        self._memory = memory
+
+    def read(self) -> Any:
+        """What the memory holds now, as (nested) lists; never synchronises, is no access."""
+        return self._device._peek(self._memory).tolist()
+
+
 def bind_arguments(args: tuple[Any, ...], memories: list[Memory]) -> list[Any]:
-    """Replace every Buffer in `args` by its tensor, copy containers, and collect the memories that are named."""
-    bound = []
+    """Replace every Buffer in `args` by its tensor, copy containers, and collect the memories that are named.
+
+    A list or tuple that starts with a plain value (or is empty) is taken to hold plain values only.
+    """
+    bound: list[Any] = []
     for arg in args:
         kind = type(arg)
         if kind is Buffer:
@@ -74,7 +95,7 @@ def bind_arguments(args: tuple[Any, ...], memories: list[Memory]) -> list[Any]:
             bound.append(memory.tensor)
         elif kind in _PLAIN:
             bound.append(arg)
-        elif (kind is list or kind is tuple) and _PLAIN.issuperset(map(type, arg)):
+        elif (kind is list or kind is tuple) and (not arg or type(arg[0]) in _PLAIN):
             bound.append(arg[:])  # rows and lengths: copied without a look at each
         elif isinstance(arg, (tuple, list)):
             items = bind_arguments(tuple(arg), memories)

@@ -8,16 +8,23 @@ from specfuzz.gpu.races import Access
 from specfuzz.reference.req import Req
 
 
-def write_rows_kernel(
-    access: Access, arrays: Arrays, req_to_token: Array, rows: list[int], columns: list[int], slots: list[int]
-) -> None:
-    """req_to_token[rows[i], columns[i]] = slots[i]; cells beyond the table are dropped like a masked store."""
+class RowWrites:
+    """Segments (row, first position, slots) of one write; they may reach past the table."""
+
+    __slots__ = ("segments",)
+
+    def __init__(self, segments: list[tuple[int, int, list[int]]]) -> None:
+        """segments: not to be changed afterwards."""
+        self.segments = segments
+
+
+def write_rows_kernel(access: Access, arrays: Arrays, req_to_token: Array, writes: RowWrites) -> None:
+    """req_to_token[row, start : start + n] = slots, per segment; cells beyond the table are dropped like a masked store."""
     height, width = req_to_token.shape
-    if max(columns) >= width or max(rows) >= height:
-        keep = [i for i, (row, column) in enumerate(zip(rows, columns, strict=True)) if row < height and column < width]
-        rows, columns, slots = ([values[i] for i in keep] for values in (rows, columns, slots))
-    req_to_token[rows, columns] = arrays.array(slots)
-    access.write(req_to_token, sorted(set(rows)))
+    for row, start, slots in writes.segments:
+        if row < height and start < width:
+            req_to_token[row, start : start + len(slots)] = arrays.array(slots[: width - start])
+    access.write(req_to_token, [row for row, _, _ in writes.segments])
 
 
 class ReqToTokenPool:
@@ -59,18 +66,11 @@ class ReqToTokenPool:
 
     def write(self, segments: list[tuple[int, int, list[int]]]) -> None:
         """Write (row, first position, slots) segments in the order of the schedule stream."""
-        rows: list[int] = []
-        columns: list[int] = []
-        values: list[int] = []
-        for row, start, slots in segments:
-            rows += [row] * len(slots)
-            columns += range(start, start + len(slots))
-            values += slots
+        kept = [segment for segment in segments if segment[2]]
+        for row, start, slots in kept:
             self.host_rows[row][start : start + len(slots)] = slots
-        if values:
-            self._schedule.launch(
-                "write_req_to_token", write_rows_kernel, self._arrays, self.req_to_token, rows, columns, values
-            )
+        if kept:
+            self._schedule.launch("write_req_to_token", write_rows_kernel, self._arrays, self.req_to_token, RowWrites(kept))
 
     def read(self, row: int, start: int, end: int) -> list[int]:
         """Slots of positions [start, end) as the schedule stream sees them."""

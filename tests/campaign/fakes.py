@@ -31,7 +31,7 @@ def _no_stop(step: Step) -> Finding:
 def _no_large_eviction(step: Step) -> Finding:
     if not isinstance(step.event, Evict):
         return None
-    return Clash("large", "evictions are small", f"{step.event.n}") if step.event.n > 10 else Verdict.HOLDS
+    return Clash("large", "evictions are small", f"{step.event.n}") if step.event.n > 1 else Verdict.HOLDS
 
 
 def _retract_is_honest(step: Step) -> Finding:
@@ -61,6 +61,17 @@ class Mutated(BareSystem):
         if isinstance(event, Retract) and len(self._running) + len(self._fresh) >= 1:
             return Receipt(retracted=(event.rid, event.rid))
         return receipt
+
+
+class Recording(BareSystem):
+    """Keeps every event that it was ever given."""
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+
+    def apply(self, event: Event) -> Receipt:
+        self.seen.append(event)
+        return super().apply(event)
 
 
 class Crashing(BareSystem):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specfuzz.campaign.bare import BareSystem
-from specfuzz.campaign.bench import BenchPlan, TimedSystem, bench_rows_of, run_bench
+from specfuzz.campaign.bench import BenchPlan, BenchReport, TimedSystem, bench_rows_of, run_bench
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Submit
 from specfuzz.errors import SpecfuzzError
@@ -14,16 +14,20 @@ from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST
 PLAN = BenchPlan(system=BareSystem(), oracles=(RETRACT_IS_HONEST,), slices=2, slice_examples=25)
 
 
-def test_the_bare_machine_runs_as_fast_as_itself() -> None:
-    report = run_bench(PLAN)
+@pytest.fixture(scope="module")
+def report() -> BenchReport:
+    return run_bench(PLAN)
+
+
+def test_the_bare_machine_runs_as_fast_as_itself(report: BenchReport) -> None:
     rows = {row.name: row for row in report.rows}
     assert rows["checked events"].baseline == rows["bare events"].value
     assert rows["checked events"].ratio == pytest.approx(1, abs=0.4)
     assert "cores" in report.machine
 
 
-def test_the_measured_shape_is_the_promised_one() -> None:
-    rows = {row.name: row.value for row in run_bench(PLAN).rows}
+def test_the_measured_shape_is_the_promised_one(report: BenchReport) -> None:
+    rows = {row.name: row.value for row in report.rows}
     assert rows["share verify"] >= 0.15 and rows["share settle"] >= 0.15
     assert 2 <= rows["live rows"] <= 4
     assert 0 <= rows["share engine"] + rows["share snapshot"] <= 1

@@ -129,6 +129,9 @@ def test_events_are_run_up_to_the_first_violation() -> None:
 
 
 def test_an_oracle_is_also_asked_behind_a_violation_of_another() -> None:
-    events = parse_events("submit(a,2,9) submit(b,2,9) prefill(a) settle prefill(b) finish(a@1) settle prepare verify settle retract(b)")
+    events = parse_events(
+        "submit(a,2,9) submit(b,2,9) submit(c,2,9) prefill(a) settle prefill(b) settle prefill(c) settle "
+        "finish(a@1) prepare verify settle retract(b)"
+    )
     rules: tuple[Oracle, ...] = (NO_STOP, RETRACT_IS_HONEST)
-    assert first_violations(Mutated(), EngineConfig(), events, rules) == {"nothing-stops": 9, "retract-is-honest": 10}
+    assert first_violations(Mutated(), EngineConfig(), events, rules) == {"nothing-stops": 12, "retract-is-honest": 13}

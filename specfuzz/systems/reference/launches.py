@@ -1,7 +1,8 @@
 """Watches the worker seam of the reference from outside: what each forward saw at entry and decided at exit.
 
-The probes are operations of their own on the forward stream, so they see memory exactly as the worker's operations do.
-They declare no accesses and keep no host binding alive.
+The entry probe is an operation of its own on the forward stream, so it sees memory exactly as the worker's operations
+do. What a forward decides is read off its result tensors once an event says that they are written. Neither declares
+accesses or keeps a host binding alive.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from weakref import ref
 from specfuzz.core.snapshot import LaunchView, WorkerEntry, WorkerExit
 from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.device import Buffer, Event
+from specfuzz.gpu.memory import Watch
 from specfuzz.gpu.races import Access
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
@@ -45,7 +47,9 @@ class LaunchRecord:
         self.settled = False
         self.entry: WorkerEntry | None = None
         self.exit: WorkerExit | None = None
-        self.published_values: tuple[int, ...] | None = None
+        self.returned: Event | None = None  # behind all that the worker has enqueued
+        self.outputs: tuple[Watch, Watch | None, Watch, int] | None = None  # ids, accept_lens, new_seq_lens, stride
+        self.frontier: tuple[Watch, int] | None = None  # what was published, and what the publish adds to it
         self.held: dict[str, tuple[ref[Buffer], tuple[int, ...]]] = {}
         self.held_refs: dict[str, ref[Buffer]] = {}
         self._told: tuple[bool, bool] = (False, False)
@@ -53,6 +57,8 @@ class LaunchRecord:
 
     def view(self) -> LaunchView:
         """The record as plain data; the same object while nothing changed."""
+        if self.exit is None and self.returned is not None and self.returned.query():
+            self.exit = self._read_exit()
         entered, exited = self.entry is not None, self.exit is not None
         published = self.published is not None and self.published.query()
         held_changed = tuple(name for name, (buffer, values) in self.held.items() if _changed(buffer, values))
@@ -76,6 +82,22 @@ class LaunchRecord:
         )  # fmt: skip
         self._told = (entered, exited)
         return self._last
+
+
+    def _read_exit(self) -> WorkerExit:
+        assert self.outputs is not None
+        next_token_ids, accept_lens, frontier, stride = self.outputs
+        ids, new_seq_lens = next_token_ids.read(), tuple(frontier.read())
+        runs: list[Any] = ids if stride > 1 else [[token] for token in ids]
+        accepted = (1,) * len(new_seq_lens) if accept_lens is None else tuple(accept_lens.read())
+        published = None
+        if self.frontier is not None:
+            watch, step = self.frontier
+            published = tuple([length + step for length in watch.read()])
+        return WorkerExit(
+            accept_lens=accepted, new_seq_lens=new_seq_lens, published=published,
+            next_tokens=tuple([tuple(run[:length]) for run, length in zip(runs, accepted, strict=True)]),
+        )  # fmt: skip
 
 
 def _changed(buffer: ref[Buffer], values: tuple[int, ...]) -> bool:
@@ -143,7 +165,13 @@ class LaunchWatcher:
         self._bindings["sampling_info"] = self._sampling_outside
         self._launch_entry_probe(record, batch)
         result = self._work(batch, on_publish)
-        self._launch_exit_probe(record, batch, result)
+        frontier = batch.seq_lens if result.new_seq_lens is None else result.new_seq_lens
+        assert frontier is not None
+        record.outputs = (
+            result.next_token_ids.watch(), None if result.accept_lens is None else result.accept_lens.watch(),
+            frontier.watch(), result.stride,
+        )  # fmt: skip
+        record.returned = self._forward.record("worker returned")
         return result
 
     def _launch_entry_probe(self, record: LaunchRecord, batch: ScheduleBatch) -> None:
@@ -163,31 +191,21 @@ class LaunchWatcher:
                 batch.out_cache_loc, lens,
             )  # fmt: skip
 
-    def _launch_exit_probe(self, record: LaunchRecord, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
-        frontier = batch.seq_lens if result.new_seq_lens is None else result.new_seq_lens
-        self._forward.launch(
-            "exit_probe", _exit_kernel, record, result.next_token_ids, result.accept_lens, frontier, result.stride
-        )
-
     def _watch_publish(self, batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
-        fence = self._scheduler.future_map.publish_ready
         self._publish(batch, new_seq_lens)
-        self._after_publish(fence)
+        self._published(new_seq_lens, 0)
 
     def _watch_publish_plain(self, batch: ScheduleBatch) -> None:
-        fence = self._scheduler.future_map.publish_ready
         self._publish_plain(batch)
-        self._after_publish(fence)
+        assert batch.seq_lens is not None
+        self._published(batch.seq_lens, 1)
 
-    def _after_publish(self, fence_before: Event | None) -> None:
-        record, relay = self._current, self._scheduler.future_map
+    def _published(self, frontier: Buffer, step: int) -> None:
+        record = self._current
         assert record is not None
         record.publishes += 1
-        self._forward.launch("publish_probe", _publish_kernel, record, relay.new_seq_lens_buf, list(record.rows))
-        record.published = self._forward.record("published")
-        if relay.publish_ready is not fence_before:
-            # The next resolve consumes the rows; the fence moves behind our probe, so that it can't outrun it.
-            relay.publish_ready = record.published
+        record.frontier = (frontier.watch(), step)
+        record.published = record.returned = self._forward.record("published")
 
 
 def _hold(record: LaunchRecord, seq_lens: Array, rows: Array) -> tuple[list[int], list[int]]:
@@ -234,32 +252,6 @@ def _entry_extend_kernel(
         window=_windows(out_cache_loc.tolist(), extend_lens),
         prefix_lens=tuple(length - extend for length, extend in zip(lens, extend_lens, strict=True)),
     )  # fmt: skip
-
-
-def _exit_kernel(
-    access: Access,
-    record: LaunchRecord,
-    next_token_ids: Array,
-    accept_lens: Array | None,
-    frontier: Array,
-    stride: int,
-) -> None:
-    ids, new_seq_lens = next_token_ids.reshape(-1).tolist(), tuple(frontier.tolist())
-    accepted = (1,) * len(new_seq_lens) if accept_lens is None else tuple(accept_lens.tolist())
-    runs = tuple(tuple(ids[i * stride : i * stride + run]) for i, run in enumerate(accepted))
-    record.exit = WorkerExit(
-        accept_lens=accepted, new_seq_lens=new_seq_lens, next_tokens=runs, published=record.published_values
-    )
-
-
-def _publish_kernel(access: Access, record: LaunchRecord, buf: Array, rows: list[int]) -> None:
-    values = buf.tolist()
-    record.published_values = tuple(values[row] for row in rows)
-    if record.exit is not None:  # plain decoding publishes after the worker has returned
-        record.exit = WorkerExit(
-            accept_lens=record.exit.accept_lens, new_seq_lens=record.exit.new_seq_lens,
-            next_tokens=record.exit.next_tokens, published=record.published_values,
-        )  # fmt: skip
 
 
 def _windows(flat: list[int], lens: list[int]) -> tuple[tuple[int, ...], ...]:
