@@ -2,8 +2,8 @@
 
 Slices of three machines take turns in one run, so that all meet the same load on the machine: checked (every oracle and
 goal), unchecked (the same system, nobody judges) and bare (`BareSystem`, nobody judges). Each figure is the median over
-its slices. Events that were skipped are not counted. Seconds are CPU seconds of this process, so that a neighbour on the
-machine changes no figure; only a system in another process is measured by the wall clock.
+its slices. Events that were skipped are not counted. Seconds are CPU seconds of this process, so that waiting for a
+neighbour on the machine is not counted; only a system in another process is measured by the wall clock.
 """
 
 from __future__ import annotations

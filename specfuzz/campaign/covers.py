@@ -20,8 +20,10 @@ _Choice = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """What may vary. pools: "ample" holds every row at its longest; "tight" little more than one, so that the engine
-    has to evict and retract; "rows" has KV but rows for two only. fixed: configuration fields that hold everywhere, whatever the factors say.
+    """What may vary. fixed: configuration fields that hold everywhere, whatever the factors say.
+
+    pools: "ample" holds every row at its longest; "tight" hardly one, so that the engine has to evict and
+    retract; "rows" has KV but rows for two only.
     """
 
     algorithms: tuple[str, ...] = ("EAGLE", "NONE")
@@ -91,9 +93,11 @@ def _config_of(algorithm: str, choice: dict[str, Any], fixed: dict[str, Any]) ->
 
 def _pages(config: EngineConfig, pool: str) -> int:
     prompt = max(LONGEST_PROMPT, config.page_size + BEYOND_PAGE if config.page_size > 1 else 0)
-    longest = min(prompt + LONGEST_OUTPUT, config.context_len) + config.max_accept + config.reserve_per_decode
+    # Tight: the longest request fits alone for most of its life, and at its end it may be the last one to go.
+    output = LONGEST_OUTPUT * 2 // 3 if pool == "tight" else LONGEST_OUTPUT
+    longest = min(prompt + output, config.context_len) + config.max_accept + config.reserve_per_decode
     pages = -(-longest // config.page_size) + 1
-    # Half as much again for what the prefix tree keeps.
+    # Ample: half as much again for what the prefix tree keeps.
     return pages if pool == "tight" else pages * config.max_reqs * 3 // 2
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from specfuzz.cli.engines import opened
+from specfuzz.cli.outcome import CANT_SAY
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.oracle import ORACLES, REACHABLE, Oracle
 from specfuzz.core.port import OpenOptions, System
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 R = TypeVar("R")
+
+
+class WorkerDied(SpecfuzzError):
+    """A process of `--jobs` died; nothing can be said about its part."""
+
+    exit_status = CANT_SAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +91,7 @@ def in_processes(work: Callable[[A], R], parts: Sequence[A], jobs: int) -> list[
         try:
             return [future.result() for future in futures]
         except BrokenProcessPool:
-            raise SpecfuzzError("a worker process died; run it again with `--jobs 1` to see why.") from None
+            raise WorkerDied("a worker process died; run it again with `--jobs 1` to see why.") from None
         except BaseException:
             for future in futures:
                 future.cancel()

@@ -36,6 +36,10 @@ VERBS = {
 }
 
 
+class _Interrupted(Exception):
+    """Ctrl-C or SIGTERM, whichever name Python and click have for it."""
+
+
 class _Verbs(click.Group):
     """The verbs, imported when they are called, so that `--help` is quick and never imports torch."""
 
@@ -100,10 +104,8 @@ def _run(arguments: list[str], started: float) -> int:
         outcome = commands.main(args=arguments, prog_name="specfuzz", standalone_mode=False)
     except SpecfuzzError as error:
         return _report_error(arguments, started, error, str(error), error.exit_status)
-    except click.Abort as error:
-        return _report_error(arguments, started, error, "interrupted.", INTERRUPTED)
-    except KeyboardInterrupt as error:
-        return _report_error(arguments, started, error, "interrupted.", INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt):
+        return _report_error(arguments, started, _Interrupted(), "interrupted.", INTERRUPTED)
     except click.ClickException as error:
         return _report_error(arguments, started, error, _sentence(error), WRONG_USE)
     except BrokenPipeError:

@@ -34,9 +34,7 @@ class NumpyArrays:
 
     def full(self, shape: tuple[int, ...], value: int) -> Array:
         """A new int64 array that holds `value` everywhere."""
-        filled = np.empty(shape, dtype=np.int64)
-        filled.fill(value)
-        return filled
+        return _template(shape, value).copy()
 
     def arange(self, count: int) -> Array:
         """0, 1, ..., count - 1."""
@@ -137,6 +135,11 @@ def host_arrays() -> Arrays:
     if np is None or os.environ.get("SPECFUZZ_ARRAYS") == "torch":
         return TorchArrays(torch.device("cpu"))
     return NumpyArrays()
+
+
+@lru_cache(maxsize=256)
+def _template(shape: tuple[int, ...], value: int) -> Array:
+    return np.full(shape, value, dtype=np.int64)
 
 
 @lru_cache(maxsize=256)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 POISON = -0x5EC0DEAD
 
 _PLAIN = frozenset((int, float, str, bool, type(None)))
+_OPAQUE: set[type] = set(_PLAIN)
 
 
 class Memory:
@@ -93,7 +94,7 @@ def bind_arguments(args: tuple[Any, ...], memories: list[Memory]) -> list[Any]:
             memory = arg._memory
             memories.append(memory)
             bound.append(memory.tensor)
-        elif kind in _PLAIN:
+        elif kind in _OPAQUE:
             bound.append(arg)
         elif (kind is list or kind is tuple) and (not arg or type(arg[0]) in _PLAIN):
             bound.append(arg[:])  # rows and lengths: copied without a look at each
@@ -104,6 +105,7 @@ def bind_arguments(args: tuple[Any, ...], memories: list[Memory]) -> list[Any]:
         elif isinstance(arg, dict):
             bound.append(dict(zip(arg, bind_arguments(tuple(arg.values()), memories), strict=True)))
         else:
+            _OPAQUE.add(kind)  # neither a buffer nor a container: no second look at its kind
             bound.append(arg)
     return bound
 

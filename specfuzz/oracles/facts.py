@@ -17,6 +17,8 @@ from specfuzz.core.oracle import Step
 from specfuzz.core.snapshot import LaunchView, PoolView, ReqView
 from specfuzz.core.verdict import Clash
 
+#: Events after which content is judged; what `publish` and `advance` execute is judged with the next of these.
+CONTENT_EVENTS: tuple[type[Event], ...] = (Prefill, Mix, Verify, Settle, Evict, Idle)
 #: Events that may move the host ledger; the others only ask, or let the device work.
 LEDGER_EVENTS: tuple[type[Event], ...] = (Prefill, Mix, Prepare, Verify, Settle, Abort, Retract, Evict, Idle)
 
@@ -74,7 +76,11 @@ def launched(step: Step, number: int) -> Launched | None:
 
 def carrying(step: Step, rid: str) -> int:
     """Launched, unsettled forwards that carry the request, counted from the events."""
-    return sum(1 for known in step.ledger.in_flight if rid in known.rids)
+    count = 0
+    for known in step.ledger.in_flight:
+        if rid in known.rids:
+            count += 1
+    return count
 
 
 def extend_settled(step: Step, req: ReqView, asked: Asked) -> bool:
@@ -198,15 +204,28 @@ class Truth:
             return ()
 
 
-def truth(step: Step, which: str, req: ReqView, due: int) -> Truth:
-    """The truth about positions [0, due) of the row, due >= 1. which: names the asking rule's own shelf."""
-    memo: dict[str, tuple[tuple[int, ...], Truth]] = step.memo.setdefault(which, {})
-    known = memo.get(req.rid)
-    if known is not None and known[1].due == due and (known[0] is req.slots or known[1].slots == req.slots[:due]):
-        return known[1]
+def truth(step: Step, req: ReqView, due: int) -> Truth:
+    """The truth about positions [0, due) of the row, due >= 1; the last two of each request are kept."""
+    memo: dict[str, tuple[Truth, Truth]] = step.memo.setdefault("truth", {})
+    kept = memo.get(req.rid)
+    if kept is not None:
+        slots = req.slots
+        for known in kept:
+            if known.due == due and known.slots == slots[:due]:
+                return known
     found = Truth(step.ledger.requests[req.rid].text, req.slots[:due], due)
-    memo[req.rid] = (req.slots, found)
+    memo[req.rid] = (found, kept[0] if kept is not None else found)
     return found
+
+
+def is_judged(step: Step, shelf: str, req: ReqView) -> bool:
+    """Whether this rule has judged this very record on this very memory; else remembers that it does so now."""
+    memo: dict[str, tuple[object, object]] = step.memo.setdefault(shelf, {})
+    known, device = memo.get(req.rid), step.after.device
+    if known is not None and known[0] is req and known[1] is device:
+        return True
+    memo[req.rid] = (req, device)
+    return False
 
 
 class Shares:
@@ -231,8 +250,19 @@ class Shares:
         self.total = len(pool.free_pages) + in_tree + sum(map(len, self.private.values()))
         self.clean = False
         if self.tree is not None and self.total == pool.num_pages:
-            union = set(pool.free_pages).union(self.tree, *self.private.values())
-            self.clean = len(union) == pool.num_pages and min(union) == 1 and max(union) == pool.num_pages
+            union = set(pool.free_pages)
+            union |= self.tree
+            for pages in self.private.values():
+                union |= pages
+            self.clean = union == every_page(step, pool)
+
+
+def every_page(step: Step, pool: PoolView) -> set[int]:
+    """The pages that the allocator may hand out: 1..num_pages."""
+    known: set[int] | None = step.memo.get("every-page")
+    if known is None:
+        known = step.memo["every-page"] = set(range(1, pool.num_pages + 1))
+    return known
 
 
 def tree_of(step: Step, pool: PoolView) -> tuple[set[int] | None, set[int] | None]:

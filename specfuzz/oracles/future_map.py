@@ -7,7 +7,7 @@ from specfuzz.core.clock import Clock, Owner, Point, Scope
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import launched, limits, live_rows, origin
+from specfuzz.oracles.facts import LEDGER_EVENTS, launched, limits, live_rows, origin
 
 HOLDS = Verdict.HOLDS
 SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
@@ -184,6 +184,7 @@ def _mispaired(launch: LaunchView, row: int, whose: str) -> Clash:
     owner=Owner.FUTURE_MAP,
     scope=Scope.RUN,
     needs=SPECULATIVE_OVERLAP,
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 speculative/eagle_info EagleDraftInput.filter_batch; sglang #2939",
     twin="batch-shrinks",
 )

@@ -7,6 +7,7 @@ from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView
 from specfuzz.core.verdict import Clash, Finding, Verdict
+from specfuzz.oracles.facts import LEDGER_EVENTS
 
 HOLDS = Verdict.HOLDS
 #: Fields that the scheduler re-commits on purpose after the worker has returned.
@@ -127,6 +128,7 @@ def mode_is_restored(step: Step, launch: LaunchView) -> Finding:
     owner=Owner.ISOLATION,
     scope=Scope.RUN,
     needs=Capability.LAUNCH_VIEW,
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 managers/schedule_batch ScheduleBatch.copy; sglang #26376",
     twin="launch",
 )

@@ -8,7 +8,17 @@ from specfuzz.core.event import Idle, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import executed_len, is_live, launched, limits, live_rows, truth, wrong_cell
+from specfuzz.oracles.facts import (
+    CONTENT_EVENTS,
+    executed_len,
+    is_judged,
+    is_live,
+    launched,
+    limits,
+    live_rows,
+    truth,
+    wrong_cell,
+)
 
 HOLDS = Verdict.HOLDS
 
@@ -20,6 +30,7 @@ HOLDS = Verdict.HOLDS
     owner=Owner.KV_POOL,
     scope=Scope.REQUEST,
     needs=Capability.CONTENT_VIEW | Capability.DEVICE_VIEW,
+    on=CONTENT_EVENTS,
     source="sglang 0.5.23 mem_cache/memory_pool MHATokenToKVPool.set_kv_buffer; sglang #15360",
     twin="result-settles",
 )
@@ -28,14 +39,12 @@ def target_kv_is_true(step: Step, req: ReqView) -> Finding:
     device = step.after.device
     if device is None:
         return Verdict.UNKNOWN
-    if device is step.before.device and step.before.reqs.get(req.rid) is req:
-        return None
-    if not is_live(req):
+    if not is_live(req) or is_judged(step, "target-judged", req):
         return None
     due = executed_len(step, req)
     if due <= 0:
         return None
-    true = truth(step, "target-truth", req, due)
+    true = truth(step, req, due)
     first, second = true.read(device.target_v1), true.read(device.target_v2)
     if first == true.first and second == true.second:
         return HOLDS

@@ -9,10 +9,14 @@ from collections.abc import Callable
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
+from specfuzz.core.event import Advance, Event, Publish
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import RaceView
 from specfuzz.core.verdict import Clash, Finding, Verdict
+from specfuzz.oracles.facts import LEDGER_EVENTS
 
+#: All but those that only ask.
+DEVICE_EVENTS: tuple[type[Event], ...] = (*LEDGER_EVENTS, Publish, Advance)
 USE_AFTER_FREE = "use-after-free"
 HOST_READ = "host-read-unsynchronised"
 #: Buffers of the relay and of the row table, by SGLang's names.
@@ -61,6 +65,7 @@ def is_row_race(race: RaceView) -> bool:
     owner=Owner.ISOLATION,
     scope=Scope.RUN,
     needs=Capability.RACE_CHECK,
+    on=DEVICE_EVENTS,
     source="sglang 0.5.23 managers/scheduler Scheduler.record_batch_in_overlap",
     twin="work-pending",
 )
@@ -80,6 +85,7 @@ def tensors_outlive_their_forward(step: Step) -> Finding:
     owner=Owner.FUTURE_MAP,
     scope=Scope.RUN,
     needs=Capability.RACE_CHECK,
+    on=DEVICE_EVENTS,
     source="sglang 0.5.23 managers/overlap_utils FutureMap.resolve_seq_lens_cpu; sglang #30435",
     twin="prepare-behind-the-device",
 )
@@ -95,6 +101,7 @@ def relay_reads_are_fenced(step: Step) -> Finding:
     owner=Owner.SCHEDULER,
     scope=Scope.RUN,
     needs=Capability.RACE_CHECK,
+    on=DEVICE_EVENTS,
     source="sglang 0.5.23 managers/scheduler Scheduler.event_loop_overlap; sglang #18744",
     twin="work-pending",
 )
@@ -110,6 +117,7 @@ def row_writes_wait_for_readers(step: Step) -> Finding:
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.RUN,
     needs=Capability.RACE_CHECK,
+    on=DEVICE_EVENTS,
     source="sglang 0.5.23 managers/scheduler_components/batch_result_processor process_batch_result_decode",
     twin="result-settles",
 )
@@ -125,6 +133,7 @@ def results_are_waited_for(step: Step) -> Finding:
     owner=Owner.KERNEL,
     scope=Scope.RUN,
     needs=Capability.RACE_CHECK,
+    on=DEVICE_EVENTS,
     source="sglang 0.5.23 managers/scheduler Scheduler.run_batch; sglang #26376",
     twin="work-pending",
 )

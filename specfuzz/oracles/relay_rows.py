@@ -9,7 +9,7 @@ from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import RelayRow, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import is_live
+from specfuzz.oracles.facts import carrying, is_live
 
 HOLDS = Verdict.HOLDS
 SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
@@ -23,7 +23,7 @@ def _relay_row(step: Step, req: ReqView) -> tuple[RelayRow, int] | Finding:
     asked = step.ledger.requests[req.rid]
     if not is_live(req) or not asked.extend_settled or req.rid not in relay.rows:
         return None
-    if any(req.rid in known.rids for known in step.ledger.in_flight):
+    if carrying(step, req.rid):
         return None  # the forward in flight consumes the row and writes it again
     if req.seqlen - 1 > req.kv_committed_len:
         return None  # between two chunks

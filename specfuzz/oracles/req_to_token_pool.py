@@ -7,7 +7,7 @@ from specfuzz.core.clock import Clock, Owner, Point, Scope
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, PoolView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import limits, live_rows, row_slots
+from specfuzz.oracles.facts import CONTENT_EVENTS, is_judged, limits, live_rows, row_slots
 
 HOLDS = Verdict.HOLDS
 
@@ -143,6 +143,7 @@ def writes_start_past_the_tree(step: Step, launch: LaunchView) -> Finding:
     owner=Owner.REQ_TO_TOKEN_POOL,
     scope=Scope.REQUEST,
     needs=Capability.DEVICE_VIEW,
+    on=CONTENT_EVENTS,
     source="sglang 0.5.23 mem_cache/allocation alloc_for_spec_decode; sglang #33579",
     twin="verify-settles",
 )
@@ -151,9 +152,9 @@ def device_rows_are_host_rows(step: Step, req: ReqView) -> Finding:
     device = step.after.device
     if device is None:
         return Verdict.UNKNOWN
-    if device.pending or (device is step.before.device and step.before.reqs.get(req.rid) is req):
+    if device.pending or req.req_pool_idx is None or not req.slots or req.rid not in device.rows:
         return None
-    if req.req_pool_idx is None or not req.slots or req.rid not in device.rows:
+    if is_judged(step, "row-judged", req):
         return None
     row = device.rows[req.rid]
     if row == req.slots:

@@ -8,7 +8,7 @@ from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Settle, Verify
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import is_live
+from specfuzz.oracles.facts import LEDGER_EVENTS, is_live
 
 HOLDS = Verdict.HOLDS
 
@@ -151,6 +151,7 @@ def rows_belong_to_their_requests(step: Step, launch: LaunchView) -> Finding:
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
     scope=Scope.RUN,
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 managers/schedule_batch ScheduleBatch.filter_batch; sglang #18984, #10991",
     twin="batch-shrinks",
 )
@@ -182,6 +183,7 @@ def batch_arrays_agree(step: Step) -> Finding:
     owner=Owner.SCHEDULER,
     scope=Scope.RUN,
     needs=Capability.DEVICE_VIEW,
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 managers/overlap_utils FutureMap.resolve_seq_lens_cpu",
     twin="verify-settles",
 )

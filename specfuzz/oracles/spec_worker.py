@@ -8,7 +8,17 @@ from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import is_live, launched, limits, live_rows, settled_len, truth, wrong_cell
+from specfuzz.oracles.facts import (
+    CONTENT_EVENTS,
+    is_judged,
+    is_live,
+    launched,
+    limits,
+    live_rows,
+    settled_len,
+    truth,
+    wrong_cell,
+)
 from specfuzz.oracles.owners import OWNERS, may_write
 
 HOLDS = Verdict.HOLDS
@@ -169,6 +179,7 @@ def publishes_once(step: Step, launch: LaunchView) -> Finding:
     owner=Owner.SPEC_WORKER,
     scope=Scope.REQUEST,
     needs=Capability.CONTENT_VIEW | Capability.DEVICE_VIEW | Capability.DRAFT_KV,
+    on=CONTENT_EVENTS,
     source="sglang 0.5.23 speculative/eagle_worker_common draft extend after verify; sglang #10846, #16964",
     twin="verify-settles",
 )
@@ -177,14 +188,14 @@ def draft_kv_is_true(step: Step, req: ReqView) -> Finding:
     device = step.after.device
     if device is None or device.draft_v1 is None:
         return Verdict.UNKNOWN
-    if device is step.before.device and step.before.reqs.get(req.rid) is req:
-        return None
     if not is_live(req) or Capability.CHUNKED_PREFILL in step.capabilities:
         return None  # where a chunk ends, the draft has not seen the next token yet
+    if is_judged(step, "draft-judged", req):
+        return None
     due = min(settled_len(step, req), len(req.slots))
     if due <= 0:
         return None
-    true = truth(step, "draft-truth", req, due)
+    true = truth(step, req, due)
     found = true.read(device.draft_v1)
     if found == true.shifted:
         return HOLDS
@@ -208,7 +219,7 @@ def worker_keeps_off_the_ledger(step: Step) -> Finding:
         return Verdict.UNKNOWN
     finding: Finding = None
     for write in writes:
-        if not may_write(write.field, write.writer, write.new):
+        if write.new and not may_write(write.field, write.writer, write.new):
             return Clash(
                 f"writer of {write.field} = {write.writer} in {sorted(OWNERS[write.field])}",
                 f"{write.writer} set {write.field}({write.rid}) from {write.old} to {write.new}",

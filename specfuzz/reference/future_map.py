@@ -9,7 +9,6 @@ Source: sglang 0.5.23 managers/overlap_utils.py (behaviour).
 
 from __future__ import annotations
 
-
 from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.device import Buffer, Event
 from specfuzz.gpu.races import Access

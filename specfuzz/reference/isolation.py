@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 from specfuzz.reference.schedule_batch import ScheduleBatch
-
-_FIELDS = tuple(f.name for f in fields(ScheduleBatch))
 
 
 class KeepAliveRing:
@@ -31,7 +28,7 @@ class KeepAliveRing:
     def record(self, batch: ScheduleBatch) -> list[Any]:
         """Pin every binding of the batch in the next slot; the returned list takes further references."""
         self._next = (self._next + 1) % len(self._slots)
-        pinned: list[Any] = [getattr(batch, name) for name in _FIELDS]
+        pinned: list[Any] = list(vars(batch).values())
         self._slots[self._next] = pinned
         return pinned
 
@@ -43,9 +40,7 @@ def forward_isolation(batch: ScheduleBatch, ring: KeepAliveRing | None) -> Itera
     ring: None without overlap. Yields the list of keep-alive references of this launch.
     """
     speculative = batch.spec_algorithm != "NONE"
-    bindings = (
-        {name: getattr(batch, name) for name in _FIELDS} if speculative else {"sampling_info": batch.sampling_info}
-    )
+    bindings = vars(batch).copy() if speculative else {"sampling_info": batch.sampling_info}
     if batch.sampling_info is not None:
         batch.sampling_info = batch.sampling_info.copy_for_forward()
     # After the swap, so that the copy is pinned as well.
@@ -53,5 +48,4 @@ def forward_isolation(batch: ScheduleBatch, ring: KeepAliveRing | None) -> Itera
     try:
         yield keep_alive
     finally:
-        for name, value in bindings.items():
-            setattr(batch, name, value)
+        vars(batch).update(bindings)

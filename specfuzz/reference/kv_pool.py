@@ -7,7 +7,7 @@ from specfuzz.reference.streams import Streams
 
 
 class KVPool:
-    """target_v1, target_v2: (slots,) int64 cells by layer. draft: (slots,) int64 bigram cells, None without a draft side.
+    """target_v1, target_v2: (slots,) int64 cells by layer. draft: (slots,) int64 bigram cells, None without draft side.
 
     Only the forward stream touches the cells.
     """

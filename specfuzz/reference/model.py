@@ -1,7 +1,7 @@
 """The tiny integer-exact model on arrays: the kernels of target and draft side (see core.language for the formulas).
 
-All cells are int64 and all arithmetic wraps, so numpy, torch on a CPU and torch on CUDA agree bit for bit. Positions that
-can't exist (a wrong length, a garbage relay value) are clipped into the row: a bookkeeping bug must show as wrong
+All cells are int64 and all arithmetic wraps, so numpy, torch on a CPU and torch on CUDA agree bit for bit. Positions
+that can't exist (a wrong length, a garbage relay value) are clipped into the row: a bookkeeping bug must show as wrong
 content, not as an IndexError.
 """
 
@@ -44,8 +44,8 @@ def plan_kernel(
 ) -> None:
     """Attention metadata: copy the rows of the batch out of the shared table, once per forward.
 
-    req_to_token: (rows + 1, width) int64, shared. kv_indices: (bs, width) int64, private to this forward. row_ids: (bs,).
-    After this operation the forward reads no shared row any more.
+    req_to_token: (rows + 1, width) int64, shared. kv_indices: (bs, width) int64, private to this forward.
+    row_ids: (bs,). After this operation the forward reads no shared row any more.
     """
     access.read(req_to_token, rows)
     kv_indices[...] = weights.arrays.rows(req_to_token, row_ids)
@@ -199,9 +199,7 @@ def extend_kernel(
     tokens, locs = pad_windows(xp, input_ids, extend_lens), pad_windows(xp, out_cache_loc, extend_lens)
     asked = xp.array([extend_lens, stop_positions])
     lens, stops = asked[0], asked[1]
-    reductions, _ = window_forward(
-        access, weights, target_v1, target_v2, kv_indices, seq_lens - lens, tokens, locs
-    )
+    reductions, _ = window_forward(access, weights, target_v1, target_v2, kv_indices, seq_lens - lens, tokens, locs)
     final = xp.gather(reductions, lens[:, None] - 1)[:, 0]
     next_token_ids[...] = xp.where(seq_lens == stops, STOP_TOKEN, unembed(final))
     hidden_states[...] = final
@@ -260,7 +258,7 @@ def draft_prefill_kernel(
     topk_index: Array,
     hidden_out: Array,
 ) -> None:
-    """Draft-extend over the extend window: each position is followed by the next input id, the last by the sampled one."""
+    """Draft-extend over the extend window: a position is followed by the next input id, the last by the sampled one."""
     xp = weights.arrays
     lens = xp.array(extend_lens)
     tokens, base = pad_windows(xp, input_ids, extend_lens), seq_lens - lens
@@ -297,8 +295,8 @@ def _draft_extend(
 ) -> None:
     """Write the draft cells of a window and consume the token behind its lane `last` (bs, 1): the pending bonus.
 
-    following: (bs, E) the token after each window position. digest: (bs,) D(first position + 1). hidden_in: (bs,) target
-    O at lane `last`. Written: topk_index (bs,), hidden_out (bs,) = the draft's O after the bonus.
+    following: (bs, E) the token after each window position. digest: (bs,) D(first position + 1). hidden_in: (bs,)
+    target O at lane `last`. Written: topk_index (bs,), hidden_out (bs,) = the draft's O after the bonus.
     """
     xp = weights.arrays
     ahead = positions + 1

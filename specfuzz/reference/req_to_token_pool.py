@@ -19,7 +19,7 @@ class RowWrites:
 
 
 def write_rows_kernel(access: Access, arrays: Arrays, req_to_token: Array, writes: RowWrites) -> None:
-    """req_to_token[row, start : start + n] = slots, per segment; cells beyond the table are dropped like a masked store."""
+    """req_to_token[row, start : start + n] = slots, per segment; cells beyond the table are dropped."""
     height, width = req_to_token.shape
     for row, start, slots in writes.segments:
         if row < height and start < width:
@@ -40,9 +40,7 @@ class ReqToTokenPool:
         self.width = width
         self._arrays = device.arrays
         self._schedule = device.stream("schedule")
-        self.req_to_token = device.buffer(
-            device.arrays.full((size + 1, width), 0), "req_to_token"
-        )
+        self.req_to_token = device.buffer(device.arrays.full((size + 1, width), 0), "req_to_token")
         self.host_rows = [[0] * width for _ in range(size + 1)]
         self.free_slots = list(range(1, size + 1))
         self.req_generation = [0] * (size + 1)
@@ -70,7 +68,9 @@ class ReqToTokenPool:
         for row, start, slots in kept:
             self.host_rows[row][start : start + len(slots)] = slots
         if kept:
-            self._schedule.launch("write_req_to_token", write_rows_kernel, self._arrays, self.req_to_token, RowWrites(kept))
+            self._schedule.launch(
+                "write_req_to_token", write_rows_kernel, self._arrays, self.req_to_token, RowWrites(kept)
+            )
 
     def read(self, row: int, start: int, end: int) -> list[int]:
         """Slots of positions [start, end) as the schedule stream sees them."""

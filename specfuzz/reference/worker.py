@@ -70,7 +70,7 @@ class ModelRunner:
         hidden_states = batch.new_tensor("hidden_states", on=self.streams.forward)
         self.streams.forward.launch(
             "target_extend", extend_kernel, self.weights, self.kv_pool.target_v1, self.kv_pool.target_v2, kv_indices,
-            batch.seq_lens, batch.input_ids, batch.out_cache_loc, extend_lens, self.stop_positions(batch), next_token_ids,
-            hidden_states,
+            batch.seq_lens, batch.input_ids, batch.out_cache_loc, extend_lens, self.stop_positions(batch),
+            next_token_ids, hidden_states,
         )  # fmt: skip
         return next_token_ids, hidden_states

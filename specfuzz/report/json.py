@@ -57,4 +57,4 @@ def error_object(verb: str, error: BaseException, *, seed: int | None, seconds: 
 
 def error_kind(error: BaseException) -> str:
     """Kebab-case name of an error's class, e.g. `unknown-name`, `trace-error`, `missing-part`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(error).__name__).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(error).__name__.lstrip("_")).lower()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hypothesis.internal.conjecture.data import ConjectureData
@@ -75,6 +75,9 @@ class SpecMachine(EventRules):
         """What is on offer now; looked up once per step."""
         if self._offers is None:
             self.scene = Scene(self.session.ledger)
+            closing = self.temper.closing
+            if closing is not None and self.scene.live == 0 and self.session.ledger.events >= closing:
+                self.temper = replace(self.temper, closing=None)  # everybody has left: the server opens again
             self._offers = offers(self.scene, self.temper, pressed=self._pressed)
         return self._offers
 

@@ -11,6 +11,9 @@ Offers = list[tuple[str, int]]
 SPARE_REQUESTS = 2
 
 
+#: Weight of an abort while requests wait that a closing server doesn't take any more.
+TURN_AWAY = 48
+
 #: How much more an idle check is wanted while no request holds a row: such moments are short.
 WHEN_EMPTY = 24
 
@@ -18,7 +21,8 @@ WHEN_EMPTY = 24
 def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
     """(kind, weight) of everything that is legal now and not muted; the first is the engine's natural step.
 
-    pressed: a prefill was refused, and nothing has been given back since. Never empty: with nothing live a submit is on offer, with something live a launch, a verify or a settle.
+    pressed: a prefill was refused, and nothing has been given back since. Never empty: with nothing live a submit is on
+    offer, with something live a launch, a verify, a settle or an abort.
     """
     weights, config, found = temper.weights, scene.config, []
     in_flight = scene.in_flight
@@ -29,7 +33,7 @@ def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
         return found
     running, waiting, prepared = scene.running, scene.waiting, scene.prepared
     rows = len(running)
-    closing = temper.closing is not None and scene.ledger.events >= temper.closing and scene.live > 0
+    closing = temper.closing is not None and scene.ledger.events >= temper.closing
     if prepared is not None:
         found.append(("verify", weights["verify"]))
     elif scene.may_launch:
@@ -44,19 +48,21 @@ def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
     if in_flight:
         # Two in flight: the loop's next host step. One: whether the next launch overlaps is the interesting choice.
         found.append(("settle", weights["settle"] * (2 if in_flight > 1 or not running else 1)))
-    if scene.live < config.max_reqs + SPARE_REQUESTS and not closing:
+    if scene.live < config.max_reqs + SPARE_REQUESTS and not (closing and scene.live):
         scale = 64 if not scene.live else 40 if scene.live < temper.rows else 1
         found.append(("submit", weights["submit"] * scale))
-    if in_flight and config.overlap:
-        if scene.unpublished:
-            _add(found, "publish", weights["publish"])
-        _add(found, "advance", weights["advance"])
+    if scene.unpublished:
+        _add(found, "publish", weights["publish"])
+    if scene.ledger.launches:  # work may be pending behind a settled result as well
+        _add(found, "advance", weights["advance"] if in_flight else min(1, weights["advance"]))
     if scene.finishable:
         # An armed stop near the decided end makes the next accepted run end inside.
         _add(found, "finish", weights["finish"] if rows else weights["finish"] // 4)
     if scene.abortable:
-        # In flight, an abort waits for a result. Who still waits when the server closes is turned away.
-        _add(found, "abort", 48 if closing and waiting else weights["abort"] if scene.carried else weights["abort"] // 2)
+        if closing and waiting:
+            found.append(("abort", TURN_AWAY))
+        else:  # in flight, an abort waits for a result
+            _add(found, "abort", weights["abort"] if scene.carried else weights["abort"] // 2)
     if running and scene.may_launch:
         # In flight, the row dies while a launch carries it.
         _add(found, "retract", weights["retract"] * 2 if in_flight else weights["retract"])

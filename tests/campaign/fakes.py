@@ -16,8 +16,8 @@ from specfuzz.session import Session
 
 def rule_of(name: str, check: object, *, owner: Owner = Owner.SCHEDULER, needs: Capability = Capability.NONE) -> Oracle:
     return Oracle(
-        name=name, formula=name, clock=Clock.HOST, owner=owner, point=Point.AFTER_EVENT, scope=Scope.RUN, source="a test",
-        twin="anything", check=check, needs=needs,
+        name=name, formula=name, clock=Clock.HOST, owner=owner, point=Point.AFTER_EVENT, scope=Scope.RUN,
+        source="a test", twin="anything", check=check, needs=needs,
     )  # fmt: skip
 
 

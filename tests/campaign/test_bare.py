@@ -9,8 +9,8 @@ from specfuzz.core.receipt import Receipt
 from specfuzz.session import Session
 
 
-def receipts(text: str, config: EngineConfig = EngineConfig()) -> list[Receipt]:
-    session = Session(BareSystem(), config, ())
+def receipts(text: str, config: EngineConfig | None = None) -> list[Receipt]:
+    session = Session(BareSystem(), config or EngineConfig(), ())
     for event in parse_events(text):
         session.step(event)
     assert session.skipped == 0

@@ -31,7 +31,13 @@ STOPPED = Identity("nothing-stops", "scheduler", "after-event")
 
 
 def fuzz(**changes: object) -> FuzzReport:
-    fields = {"system": BareSystem(), "configs": CONFIGS, "oracles": (RETRACT_IS_HONEST,), "seed": 1, "max_examples": 30}
+    fields = {
+        "system": BareSystem(),
+        "configs": CONFIGS,
+        "oracles": (RETRACT_IS_HONEST,),
+        "seed": 1,
+        "max_examples": 30,
+    }
     return run_fuzz(FuzzPlan(**{**fields, **changes}))
 
 

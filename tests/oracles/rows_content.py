@@ -95,9 +95,11 @@ def still() -> Step:
 
 
 def unchanged() -> Step:
-    """Device and requests are those from before."""
+    """Device and requests are those from before, and were judged then."""
     seen = device((A,))
-    return step(Settle(), (A,), (A,), device=seen, old={"device": seen})
+    found = step(Settle(), (A,), (A,), device=seen, old={"device": seen})
+    found.memo["target-judged"] = {"a": (A, seen)}
+    return found
 
 
 NEXT = req("a", done=6).output_ids[3:]

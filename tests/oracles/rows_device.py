@@ -8,7 +8,7 @@ from specfuzz.core.event import Evict, Idle, Publish, Settle
 from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
-from specfuzz.core.snapshot import LaunchView, ReqView, WriteRecord
+from specfuzz.core.snapshot import BatchView, LaunchView, ReqView, WriteRecord
 from tests.oracles.build import (
     EAGLE,
     PLAIN,
@@ -56,6 +56,11 @@ def behind(lead: int, **changes: object) -> Step:
     first = executed(A, B, number=1, entry_now=False, exit_now=False)
     second = executed(A, B, number=2, lead=lead, unsettled_before=1, **changes)  # type: ignore[arg-type]
     return run(first, second)
+
+
+def holding(*views: BatchView) -> Step:
+    """A step after which the scheduler holds these batches."""
+    return step(Evict(1), (A, B), (A, B), batches=views)
 
 
 def dead() -> Step:
@@ -122,9 +127,12 @@ def pooled(**changes: object) -> Step:
 
 
 def unchanged() -> Step:
-    """A step that shares its pool and device views with the one before."""
+    """A step that shares its pool and device views with the one before, and was judged then."""
     seen, memory_seen = pool((A,)), device((A,))
-    return step(Idle(), (A,), (A,), old={"pool": seen, "device": memory_seen}, pool=seen, device=memory_seen)
+    found = step(Idle(), (A,), (A,), old={"pool": seen, "device": memory_seen}, pool=seen, device=memory_seen)
+    for shelf in ("draft-judged", "row-judged"):
+        found.memo[shelf] = {"a": (A, memory_seen)}
+    return found
 
 
 OTHER_STATE = tuple(text(rid).hidden(6) for rid in ("b", "a"))
@@ -160,12 +168,12 @@ ROWS: dict[str, Rows] = {
         silent=(dead, extend),
     ),
     "future-indices-are-rows": rows(
-        holds=lambda: run(batches=(batch(A, B),)),
+        holds=lambda: holding(batch(A, B)),
         broken=(
-            lambda: run(batches=(batch(A, B, future_indices=(2, 1)),)),
-            lambda: run(batches=(batch(A, future_indices=(1, 2)),)),
+            lambda: holding(batch(A, B, future_indices=(2, 1))),
+            lambda: holding(batch(A, future_indices=(1, 2))),
         ),
-        silent=(lambda: run(), lambda: run(batches=(batch(A, future_indices=None),))),
+        silent=(lambda: holding(), lambda: holding(batch(A, future_indices=None))),
     ),
     "publish-equals-result": rows(
         holds=lambda: leaving(),

@@ -1,4 +1,4 @@
-"""When a request ends, and with how many tokens: the first condition met wins, and the client sees nothing behind it."""
+"""When a request ends and with how many tokens: the first condition met wins, and nothing behind it is seen."""
 
 from __future__ import annotations
 

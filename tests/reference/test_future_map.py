@@ -30,10 +30,8 @@ def batch_of(engine: Scheduler, *rids: str, algorithm: str = "EAGLE") -> Schedul
 
 
 def on_forward(engine: Scheduler, values: list[int], name: str = "values") -> Buffer:
-    """A device tensor that is home on the forward stream."""
-    import torch
-
-    return engine.device.buffer(torch.tensor(values), name, home="forward")
+    """A device array that is home on the forward stream."""
+    return engine.device.buffer(engine.device.arrays.array(values), name, home="forward")
 
 
 def stash(engine: Scheduler, batch: ScheduleBatch, bonus: list[int]) -> None:
@@ -60,10 +58,12 @@ def test_resolve_binds_what_was_published_to_the_device_and_to_the_mirror() -> N
 def test_resolve_reads_the_rows_in_the_order_of_the_batch() -> None:
     engine = open_engine()
     batch = batch_of(engine, "a", "b", "c")
-    engine.future_map.publish(batch, on_forward(engine, [5, 6, 7]))
+    published = on_forward(engine, [5, 6, 7])
+    rows = batch.req_pool_indices  # as the ring does, until the publish has run
+    engine.future_map.publish(batch, published)
     batch.keep_rows([2, 0])
     engine.future_map.resolve_seq_lens_cpu(batch)
-    assert batch.seq_lens_cpu == [7, 5]
+    assert batch.seq_lens_cpu == [7, 5] and rows is not batch.req_pool_indices
 
 
 def test_resolve_waits_for_the_publish_and_not_for_the_rest_of_the_forward() -> None:

@@ -6,7 +6,6 @@ from dataclasses import fields
 from weakref import ref
 
 import pytest
-import torch
 
 from specfuzz.gpu.device import Buffer
 from specfuzz.reference.isolation import KeepAliveRing, forward_isolation
@@ -35,7 +34,7 @@ def rebind(batch: ScheduleBatch) -> None:
 
 
 def tensor(batch: ScheduleBatch) -> Buffer:
-    return batch.streams.device.buffer(torch.zeros(1, dtype=torch.int64), "tokens")
+    return batch.to_device([0], "tokens")
 
 
 def test_every_binding_of_the_batch_is_restored() -> None:

@@ -163,8 +163,8 @@ class Differing(ToySystem):
             return []
         return [
             Violation(
-                oracle="lockstep", owner="scheduler", clock="host", phase="after-event", formula="same", values="1 != 2",
-                fact="first", counterfact="second", source="-", event_index=event_index,
+                oracle="lockstep", owner="scheduler", clock="host", phase="after-event", formula="same",
+                values="1 != 2", fact="first", counterfact="second", source="-", event_index=event_index,
             )
         ]  # fmt: skip
 

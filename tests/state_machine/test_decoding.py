@@ -19,7 +19,10 @@ from specfuzz.state_machine.tempers import GENTLE, STRONG, temper_of
 BITS = range(1 << decoding.ARGUMENT_BITS)
 
 
-def ledger_with_a_running_row(config: EngineConfig = EngineConfig(), max_new: int = 20) -> Ledger:
+PLAIN = EngineConfig()
+
+
+def ledger_with_a_running_row(config: EngineConfig = PLAIN, max_new: int = 20) -> Ledger:
     """submit(a) prefill(a) settle prepare"""
     ledger = Ledger(config)
     ledger.record(Submit("a", 5, max_new), NOTHING)

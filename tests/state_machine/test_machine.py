@@ -1,4 +1,4 @@
-"""What the machine chooses: every kind of event, in the asked shares, deterministically, legally, and distinct findings."""
+"""What the machine chooses: every kind of event, in the asked shares, deterministically and legally; its findings."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_one_seed_gives_the_same_events_twice() -> None:
 
 
 def test_the_events_do_not_depend_on_the_process() -> None:
-    """Not on the hash seed, and not on which other local modules are imported (Hypothesis draws constants from them)."""
+    """Not on the hash seed, nor on which other local modules are imported (Hypothesis draws constants from them)."""
     program = (
         "{extra}\n"
         "from tests.state_machine.test_machine import OVERLAP, events_of, sessions_of\n"
@@ -166,7 +166,9 @@ def test_this_hypothesis_asks_for_the_weighted_choice(monkeypatch: pytest.Monkey
     """`_rules_strategy` is Hypothesis' own: a version without it would choose unweighted, silently."""
     chosen: list[int] = []
     choose = machine_module.SpecMachine.choose
-    monkeypatch.setattr(machine_module.SpecMachine, "choose", lambda self, roll: (chosen.append(roll), choose(self, roll))[1])
+    monkeypatch.setattr(
+        machine_module.SpecMachine, "choose", lambda self, roll: (chosen.append(roll), choose(self, roll))[1]
+    )
     sessions = fresh_sessions_of(OVERLAP, examples=5)
     assert len(chosen) >= sum(len(session.steps) for session in sessions)
 

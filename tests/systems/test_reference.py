@@ -103,7 +103,7 @@ def test_pressure_retracts_the_row_with_the_fewest_outputs() -> None:
 
 
 def test_pressure_on_the_only_row_aborts_it() -> None:
-    text = f"submit(a,13,20) prefill(a) settle {'prepare verify(a=4) settle ' * 2} prepare"
+    text = "submit(a,13,20) prefill(a) settle prepare verify(a=4) settle prepare"
     receipt = last(text, num_pages=24)
     assert receipt.finished == (("a", "abort", None),) and receipt.rows == ()
 
@@ -115,8 +115,7 @@ def test_a_row_that_the_queued_result_ends_by_length_is_dropped_from_the_decode(
 
 
 def test_a_decode_is_skipped_where_a_dropped_row_is_about_to_give_back_its_kv() -> None:
-    text = "submit(a,6,2) submit(b,6,12) prefill(a) settle prefill(b) settle prepare verify prepare"
-    receipt = last(text, num_pages=29)
+    receipt = last("submit(a,6,1) submit(b,6,12) prefill(b) settle prefill(a) prepare", num_pages=19)
     assert receipt.skipped and receipt.dropped == ("a",) and receipt.retracted == () and receipt.rows == ()
 
 
@@ -145,22 +144,23 @@ def test_a_run_that_crosses_the_cap_ends_at_the_cap() -> None:
     assert last("submit(a,5,3) prefill(a) settle prepare verify(a=4) settle").finished == (("a", "length", 3),)
 
 
-def test_a_row_that_has_finished_is_a_dead_row_of_the_next_launch() -> None:
-    """It was prepared while its end was still unknown."""
-    session = run(f"{START} prepare verify(a=4) finish(a@5) prepare settle verify settle")
+def test_a_row_that_finished_between_prepare_and_launch_is_dead_in_that_launch() -> None:
+    session = run(f"{START} prepare verify(a=2) abort(a) prepare settle verify")
     launch = session.state.launches[-1]
-    assert session.steps[-2].receipt.rows == ("a",)
-    assert launch.rids == ("a",)
+    assert (launch.rids, launch.dead) == (("a",), ("a",))
+    session.step(Settle())
+    assert session.steps[-1].receipt.emitted == () and len(outputs(session, "a")) == 3
 
 
 def test_a_late_result_changes_nothing_on_a_finished_request() -> None:
-    session = run("submit(a,5,4) prefill(a) settle prepare verify(a=1) prepare verify(a=4) settle")
-    session.step(Settle())  # ends by length
-    before = session.state.reqs["a"]
-    assert before.finished_reason == "length"
-    session = run(f"{START} prepare verify(a=2) abort(a) prepare verify(a=2) settle settle")
-    assert session.steps[-1].receipt.emitted == ()
-    assert len(outputs(session, "a")) == 3  # the prefill's token and the first run
+    session = run(f"{START} finish(a@2) prepare verify(a=4) prepare verify(a=4) settle")
+    ended = session.state.reqs["a"]
+    session.step(Settle())
+    late = session.state.reqs["a"]
+    assert ended.finished_reason == "stop" and session.steps[-1].receipt.emitted == ()
+    assert (late.output_ids, late.kv_committed_len, late.spec_verify_ct) == (
+        ended.output_ids, ended.kv_committed_len, ended.spec_verify_ct,
+    )  # fmt: skip
 
 
 def test_a_late_result_changes_nothing_on_a_retracted_request() -> None:
@@ -301,9 +301,22 @@ def digest_of(fields: dict[str, object]) -> str:
     return session.digest()
 
 
+#: `digest_of({})` without pytest, to save its import.
+DIGEST = f"""
+from specfuzz.core.config import EngineConfig
+from specfuzz.core.notation import parse_events
+from specfuzz.session import Session
+from specfuzz.systems.reference import ReferenceSystem
+session = Session(ReferenceSystem(), EngineConfig(), (), keep_digest=True)
+for event in parse_events({LONG!r}):
+    session.step(event)
+print(session.digest())
+"""
+
+
+@pytest.mark.slow
 def test_five_fresh_processes_with_different_hash_seeds_give_one_digest() -> None:
-    script = "from tests.systems.test_reference import digest_of; print(digest_of({}))"
-    command = [sys.executable, "-c", script]
+    command = [sys.executable, "-c", DIGEST]
     started = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONHASHSEED": str(seed)})
         for seed in range(5)

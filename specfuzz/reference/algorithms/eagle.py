@@ -6,7 +6,6 @@ Source: sglang 0.5.23 speculative/eagle_worker_v2.py (behaviour).
 
 from __future__ import annotations
 
-
 from specfuzz.core.capability import Capability
 from specfuzz.gpu.device import Buffer, Event
 from specfuzz.reference.algorithms import ALGORITHMS, Algorithm
@@ -90,8 +89,8 @@ class EagleWorkerV2:
 
         topk_index, hidden = self._draft_state(batch)
         self._forward.launch(
-            "draft_extend", draft_after_verify_kernel, runner.weights, runner.kv_pool.draft, kv_indices, seq_lens, digest,
-            next_token_ids, accept_lens, target_hidden, topk_index, hidden,
+            "draft_extend", draft_after_verify_kernel, runner.weights, runner.kv_pool.draft, kv_indices, seq_lens,
+            digest, next_token_ids, accept_lens, target_hidden, topk_index, hidden,
         )  # fmt: skip
         return GenerationBatchResult(
             next_token_ids,

@@ -83,7 +83,6 @@ class LaunchRecord:
         self._told = (entered, exited)
         return self._last
 
-
     def _read_exit(self) -> WorkerExit:
         assert self.outputs is not None
         next_token_ids, accept_lens, frontier, stride = self.outputs
@@ -151,7 +150,8 @@ class LaunchWatcher:
         self._bindings: dict[str, Any] = {}
         self._sampling_outside = sampling
         result = self._run_batch(batch)
-        record.rebound = tuple(n for n in _FIELDS if getattr(batch, n) is not self._bindings.get(n))
+        before, after = self._bindings, vars(batch)
+        record.rebound = tuple([name for name in _FIELDS if after[name] is not before[name]])
         record.mode_after = batch.forward_mode.value
         self._bindings, self._sampling_outside, self._current = {}, None, None
         self.open.append(record)
@@ -161,7 +161,7 @@ class LaunchWatcher:
         record = self._current
         assert record is not None
         record.sampling_copied = batch.sampling_info is not self._sampling_outside
-        self._bindings = {name: getattr(batch, name) for name in _FIELDS}
+        self._bindings = vars(batch).copy()
         self._bindings["sampling_info"] = self._sampling_outside
         self._launch_entry_probe(record, batch)
         result = self._work(batch, on_publish)
