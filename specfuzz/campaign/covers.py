@@ -22,14 +22,14 @@ _Choice = tuple[tuple[str, Any], ...]
 class Factors:
     """What may vary. fixed: configuration fields that hold everywhere, whatever the factors say.
 
-    pools: "ample" holds every row at its longest; "tight" hardly one, so that the engine has to evict and
-    retract; "rows" has KV but rows for two only.
+    pools: "ample" holds every row at its longest; "tight" little more than one and "scarce" not even that, so that the
+    engine has to evict and retract; "rows" has KV but rows for two only.
     """
 
     algorithms: tuple[str, ...] = ("EAGLE", "NONE")
     overlap: tuple[bool, ...] = (True, False)
     page_sizes: tuple[int, ...] = PAGE_SIZES
-    pools: tuple[str, ...] = ("ample", "tight", "rows")
+    pools: tuple[str, ...] = ("ample", "tight", "scarce", "rows")
     radix: tuple[bool, ...] = (True, False)
     spec_steps: tuple[int, ...] = (3, 1, 2)
     mixed_chunk: tuple[bool, ...] = (False,)
@@ -93,12 +93,12 @@ def _config_of(algorithm: str, choice: dict[str, Any], fixed: dict[str, Any]) ->
 
 def _pages(config: EngineConfig, pool: str) -> int:
     prompt = max(LONGEST_PROMPT, config.page_size + BEYOND_PAGE if config.page_size > 1 else 0)
-    # Tight: the longest request fits alone for most of its life, and at its end it may be the last one to go.
-    output = LONGEST_OUTPUT * 2 // 3 if pool == "tight" else LONGEST_OUTPUT
+    # Scarce: the longest request fits alone for most of its life, and at its end it may be the last one to go.
+    output = LONGEST_OUTPUT * 2 // 3 if pool == "scarce" else LONGEST_OUTPUT
     longest = min(prompt + output, config.context_len) + config.max_accept + config.reserve_per_decode
     pages = -(-longest // config.page_size) + 1
-    # Ample: half as much again for what the prefix tree keeps.
-    return pages if pool == "tight" else pages * config.max_reqs * 3 // 2
+    # Half as much again for what the prefix tree keeps.
+    return pages if pool in ("tight", "scarce") else pages * config.max_reqs * 3 // 2
 
 
 def _pairwise(levels: Mapping[str, Iterable[Any]]) -> list[_Choice]:

@@ -62,6 +62,7 @@ def run_errand(errand: Errand) -> FuzzReport:
     from specfuzz.state_machine.profiles import profile_of
 
     with opened(errand.system, errand.options) as system:
+        say(f"{errand.system}, seed {errand.seed}, {len(errand.configs)} configurations")  # also if it is interrupted
         plan = FuzzPlan(
             system=system, configs=errand.configs, oracles=tuple(ORACLES.get(name) for name in errand.oracles),
             goals=tuple(REACHABLE), seed=errand.seed, max_examples=errand.max_examples, max_time=errand.max_time,

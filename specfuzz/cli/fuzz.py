@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from specfuzz.cli.baseline import load_baseline
-from specfuzz.cli.campaigns import Errand, run, say
+from specfuzz.cli.campaigns import Errand, run
 from specfuzz.cli.engines import changes_of, opened, options_of, oracles_of, seed_of
 from specfuzz.cli.findings import show
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, names_of, with_flags
@@ -50,8 +50,6 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
     for algorithm in [fixed["algorithm"]] if "algorithm" in fixed else ALGORITHMS.names():
         covering_configs(Factors(algorithms=(algorithm,), fixed=fixed))  # ConfigError rather than silence about one
     configs = covering_configs(Factors(algorithms=ALGORITHMS.names(), fixed=fixed))
-    if flags.seed is None:
-        say(f"seed {seed}")  # also for a run that is interrupted
     bounded = flags.max_examples is not None or flags.max_time is not None
     report = run(
         Errand(

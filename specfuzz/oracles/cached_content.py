@@ -9,20 +9,23 @@ from specfuzz.core.language import Continuation
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import CachedPath
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import Truth, limits
+from specfuzz.oracles.facts import limits, read
 
 HOLDS = Verdict.HOLDS
 TREE = Capability.RADIX | Capability.TREE_VIEW
 
 
 class _Expected:
-    """One cached path with the cells that its tokens ask for."""
+    """One cached path with the cells that its tokens ask for; shifted: the draft's, one position further."""
 
-    __slots__ = ("path", "true")
+    __slots__ = ("first", "path", "second", "shifted")
 
     def __init__(self, step: Step, path: CachedPath) -> None:
+        count, text = len(path.slots), _text_of(step, path.tokens)
+        text.target_cell(count)
         self.path = path
-        self.true = Truth(_text_of(step, path.tokens), path.slots, len(path.slots))
+        self.first, self.second = text.cells1[:count], text.cells2[:count]
+        self.shifted = text.cells1[1 : count + 1]
 
 
 def _text_of(step: Step, tokens: tuple[int, ...]) -> Continuation:
@@ -79,11 +82,11 @@ def cached_kv_is_true(step: Step) -> Finding:
         return None
     finding: Finding = None
     for wanted in _expected(step, pool.cached):
-        true = wanted.true
-        first, second = true.read(device.target_v1), true.read(device.target_v2)
-        if first != true.first or second != true.second:
-            due = true.due - 1 if _last_may_be_pending(step) else true.due
-            for name, found, cells in (("v1", first, true.first), ("v2", second, true.second)):
+        slots = wanted.path.slots
+        first, second = read(device.target_v1, slots), read(device.target_v2, slots)
+        if second != wanted.second or first != wanted.first:
+            due = len(slots) - 1 if _last_may_be_pending(step) else len(slots)
+            for name, found, cells in (("v1", first, wanted.first), ("v2", second, wanted.second)):
                 if not found or found[:due] != cells[:due]:
                     return _wrong_path(wanted.path, name, found, cells)
         finding = HOLDS
@@ -112,17 +115,17 @@ def cached_draft_kv_is_true(step: Step) -> Finding:
         return None  # where a chunk ended, the draft had not seen the next token
     finding: Finding = None
     for wanted in _expected(step, pool.cached):
-        true = wanted.true
-        found = true.read(device.draft_v1)
-        due = min(true.due, len(wanted.path.tokens) - 1)  # no further than the key names the following token
-        if found[:due] != true.shifted[:due] or not found:
-            return _wrong_path(wanted.path, "draft", found, true.shifted)
+        slots = wanted.path.slots
+        found = read(device.draft_v1, slots)
+        due = min(len(slots), len(wanted.path.tokens) - 1)  # no further than the key names the following token
+        if found[:due] != wanted.shifted[:due] or not found:
+            return _wrong_path(wanted.path, "draft", found, wanted.shifted)
         if due:
             finding = HOLDS
     return finding
 
 
-def _wrong_path(path: CachedPath, which: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> Clash:
+def _wrong_path(path: CachedPath, which: str, found: list[int], wanted: list[int]) -> Clash:
     if not found:
         return Clash(
             f"slots {path.slots} exist", f"the tree caches the slots {path.slots}", "the KV pool has no such slot"

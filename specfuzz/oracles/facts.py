@@ -6,12 +6,11 @@ by the identity of the records it was derived from.
 
 from __future__ import annotations
 
-from operator import itemgetter
+from collections.abc import Iterable
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Abort, Event, Evict, Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
-from specfuzz.core.language import Continuation
 from specfuzz.core.legality import Asked, Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.snapshot import LaunchView, PoolView, ReqView
@@ -161,9 +160,7 @@ def row_slots(step: Step, req: ReqView) -> tuple[int, ...]:
     return req.slots
 
 
-def wrong_cell(
-    what: str, rid: str, slots: tuple[int, ...], found: tuple[int, ...], wanted: tuple[int, ...], because: str
-) -> Clash:
+def wrong_cell(what: str, rid: str, slots: tuple[int, ...], found: list[int], wanted: list[int], because: str) -> Clash:
     """The clash for the first position at which a memory's cells differ from the true continuation's."""
     if not found:
         return Clash(
@@ -179,43 +176,12 @@ def wrong_cell(
     )
 
 
-class Truth:
-    """What a prefix of one row must hold: a getter for its slots and the true cells; kept while both stay the same."""
-
-    __slots__ = ("due", "first", "getter", "second", "shifted", "slots")
-
-    def __init__(self, text: Continuation, slots: tuple[int, ...], due: int) -> None:
-        text.target_cell(due)  # one further, for the draft's cells
-        self.due = due
-        self.slots = slots
-        self.getter = itemgetter(*slots) if due > 1 else None
-        self.first = tuple(text.cells1[:due])
-        self.second = tuple(text.cells2[:due])
-        self.shifted = tuple(text.cells1[1 : due + 1])
-
-    def read(self, cells: tuple[int, ...]) -> tuple[int, ...]:
-        """The cells of the slots, at C speed; empty if a slot lies outside of the memory."""
-        try:
-            if self.getter is None:
-                return (cells[self.slots[0]],)
-            found: tuple[int, ...] = self.getter(cells)
-            return found
-        except IndexError:
-            return ()
-
-
-def truth(step: Step, req: ReqView, due: int) -> Truth:
-    """The truth about positions [0, due) of the row, due >= 1; the last two of each request are kept."""
-    memo: dict[str, tuple[Truth, Truth]] = step.memo.setdefault("truth", {})
-    kept = memo.get(req.rid)
-    if kept is not None:
-        slots = req.slots
-        for known in kept:
-            if known.due == due and known.slots == slots[:due]:
-                return known
-    found = Truth(step.ledger.requests[req.rid].text, req.slots[:due], due)
-    memo[req.rid] = (found, kept[0] if kept is not None else found)
-    return found
+def read(cells: tuple[int, ...], slots: Iterable[int]) -> list[int]:
+    """The cells of the slots, at C speed; empty if a slot lies outside of the memory."""
+    try:
+        return list(map(cells.__getitem__, slots))
+    except IndexError:
+        return []
 
 
 def is_judged(step: Step, shelf: str, req: ReqView) -> bool:

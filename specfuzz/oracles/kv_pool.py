@@ -16,7 +16,7 @@ from specfuzz.oracles.facts import (
     launched,
     limits,
     live_rows,
-    truth,
+    read,
     wrong_cell,
 )
 
@@ -44,14 +44,18 @@ def target_kv_is_true(step: Step, req: ReqView) -> Finding:
     due = executed_len(step, req)
     if due <= 0:
         return None
-    true = truth(step, req, due)
-    first, second = true.read(device.target_v1), true.read(device.target_v2)
-    if first == true.first and second == true.second:
+    text = step.ledger.requests[req.rid].text
+    if len(text.cells1) < due:
+        text.target_cell(due - 1)
+    slots = req.slots[:due]
+    second, wanted = read(device.target_v2, slots), text.cells2[:due]
+    first, wanted_first = read(device.target_v1, slots), text.cells1[:due]
+    if second == wanted and first == wanted_first:
         return HOLDS
     why = "its launch has been executed"
-    if first != true.first:
-        return wrong_cell("target KV (layer 1)", req.rid, true.slots, first, true.first, why)
-    return wrong_cell("target KV (layer 2)", req.rid, true.slots, second, true.second, why)
+    if first != wanted_first:
+        return wrong_cell("target KV (layer 1)", req.rid, slots, first, wanted_first, why)
+    return wrong_cell("target KV (layer 2)", req.rid, slots, second, wanted, why)
 
 
 @oracle(

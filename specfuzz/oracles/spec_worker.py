@@ -15,8 +15,8 @@ from specfuzz.oracles.facts import (
     launched,
     limits,
     live_rows,
+    read,
     settled_len,
-    truth,
     wrong_cell,
 )
 from specfuzz.oracles.owners import OWNERS, may_write
@@ -195,11 +195,13 @@ def draft_kv_is_true(step: Step, req: ReqView) -> Finding:
     due = min(settled_len(step, req), len(req.slots))
     if due <= 0:
         return None
-    true = truth(step, req, due)
-    found = true.read(device.draft_v1)
-    if found == true.shifted:
+    text = step.ledger.requests[req.rid].text
+    if len(text.cells1) <= due:
+        text.target_cell(due)
+    found, wanted = read(device.draft_v1, req.slots[:due]), text.cells1[1 : due + 1]
+    if found == wanted:
         return HOLDS
-    return wrong_cell("draft KV", req.rid, true.slots, found, true.shifted, "its launch is settled")
+    return wrong_cell("draft KV", req.rid, req.slots[:due], found, wanted, "its launch is settled")
 
 
 @oracle(

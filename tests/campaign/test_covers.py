@@ -45,7 +45,7 @@ def test_a_fixed_field_holds_everywhere() -> None:
 
 
 def test_a_tight_pool_holds_one_request_and_not_two_of_the_longest() -> None:
-    for config in covering_configs(Factors(pools=("tight",))):
+    for config in covering_configs(Factors(pools=("tight", "scarce"))):
         assert 20 + 16 + config.reserve_per_decode <= config.pool_tokens
         assert config.page_size == 64 or config.pool_tokens < 2 * (20 + 24 + config.reserve_per_decode)
 

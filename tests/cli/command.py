@@ -32,7 +32,7 @@ class Answer:
         return data
 
 
-def specfuzz(*arguments: str | Path) -> Answer:
+def specfuzz(*arguments: str | int | Path) -> Answer:
     """`specfuzz ARGUMENTS` in this process, without a terminal: torch is imported once, not once per test."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

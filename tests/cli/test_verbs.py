@@ -25,7 +25,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def fuzz_broken(*more: str | Path) -> Answer:
+def fuzz_broken(*more: str | int | Path) -> Answer:
     return specfuzz("fuzz", "--system", f"mutated:{MUTANT}", "--seed", "1", "--max-examples", "30", *SMALL, *more)
 
 
@@ -50,8 +50,9 @@ def test_a_violation_is_status_1_and_its_trace_replays() -> None:
     assert specfuzz("replay", entry["trace"], "--system", "reference").status == 0
 
 
-def test_the_same_seed_finds_the_same() -> None:
-    one, two = fuzz_broken("--json").json, fuzz_broken("--json", "--jobs", "2").json
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_same_seed_finds_the_same(jobs: int) -> None:
+    one, two = fuzz_broken("--json").json, fuzz_broken("--json", "--jobs", jobs).json
     for data in (one, two):
         del data["seconds"], data["events_per_second"]
     assert one == two
@@ -110,8 +111,8 @@ def test_a_replay_has_its_keys_and_one_digest() -> None:
 
 
 def test_the_digest_does_not_depend_on_the_process() -> None:
-    digests = {process("replay", CLEAN, "--json", PYTHONHASHSEED=str(seed)).json["digest"] for seed in (0, 1)}
-    assert digests == {specfuzz("replay", CLEAN, "--json").json["digest"]}
+    elsewhere = process("replay", CLEAN, "--json", PYTHONHASHSEED="1").json["digest"]
+    assert elsewhere == specfuzz("replay", CLEAN, "--json").json["digest"]
 
 
 def test_a_replay_that_breaks_what_should_hold_is_status_1() -> None:

@@ -301,6 +301,15 @@ def digest_of(fields: dict[str, object]) -> str:
     return session.digest()
 
 
+@pytest.mark.parametrize("fields", [{}, {"algorithm": "NONE"}, {"overlap": False}], ids=["eagle", "none", "sync"])
+def test_numpy_and_torch_kernels_give_one_digest(fields: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = set()
+    for face in ("numpy", "torch"):
+        monkeypatch.setenv("SPECFUZZ_ARRAYS", face)
+        digests.add(digest_of(fields))
+    assert len(digests) == 1
+
+
 #: `digest_of({})` without pytest, to save its import.
 DIGEST = f"""
 from specfuzz.core.config import EngineConfig
