@@ -11,6 +11,8 @@ from specfuzz.core.capability import Capability
 from specfuzz.core.registry import Registry
 from specfuzz.reference.scheduler import Scheduler
 
+__all__ = ["MUTANTS", "Mutant", "Patch", "mutant"]
+
 Patch = Callable[[Scheduler], None]
 
 

@@ -6,7 +6,7 @@ by the identity of the records it was derived from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from operator import itemgetter
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
@@ -176,10 +176,12 @@ def wrong_cell(what: str, rid: str, slots: tuple[int, ...], found: list[int], wa
     )
 
 
-def read(cells: tuple[int, ...], slots: Iterable[int]) -> list[int]:
-    """The cells of the slots, at C speed; empty if a slot lies outside of the memory."""
+def read(cells: tuple[int, ...], slots: tuple[int, ...]) -> list[int]:
+    """The cells of the slots (one at least), at C speed; empty if a slot lies outside of the memory."""
     try:
-        return list(map(cells.__getitem__, slots))
+        if len(slots) == 1:
+            return [cells[slots[0]]]
+        return list(itemgetter(*slots)(cells))
     except IndexError:
         return []
 
@@ -197,30 +199,37 @@ def is_judged(step: Step, shelf: str, req: ReqView) -> bool:
 class Shares:
     """Who holds which page, recomputed from the free list, the tree walk and the rows.
 
-    tree_slots, tree: cached slots and their pages (None if the tree can't be walked). private: by rid, the pages of
-    positions [cache_protected_len, kv_allocated_len). total: sum of all shares, a page counted as often as it is held.
-    clean: every page 1..num_pages is held exactly once, which settles most pool rules at one go.
+    tree_slots, tree: cached slots and their pages (None if the tree can't be walked). holders: requests with a row.
+    total: sum of all shares, a page counted as often as it is held. clean: every page 1..num_pages is held exactly once,
+    which settles most pool rules at one go (a row is read at the first slot of each of its pages).
     """
 
-    __slots__ = ("clean", "private", "total", "tree", "tree_slots")
+    __slots__ = ("_page_size", "_private", "clean", "holders", "total", "tree", "tree_slots")
 
     def __init__(self, step: Step, pool: PoolView) -> None:
-        page_size = pool.page_size
+        size = self._page_size = pool.page_size
+        self._private: dict[str, set[int]] | None = None
         self.tree_slots, self.tree = tree_of(step, pool)
-        self.private = {
-            rid: private_pages(step, req, page_size)
-            for rid, req in step.after.reqs.items()
-            if req.req_pool_idx is not None
-        }
-        in_tree = len(self.tree) if self.tree is not None else (pool.evictable + pool.protected) // page_size
-        self.total = len(pool.free_pages) + in_tree + sum(map(len, self.private.values()))
-        self.clean = False
-        if self.tree is not None and self.total == pool.num_pages:
-            union = set(pool.free_pages)
-            union |= self.tree
-            for pages in self.private.values():
-                union |= pages
-            self.clean = union == every_page(step, pool)
+        self.holders = [req for req in step.after.reqs.values() if req.req_pool_idx is not None]
+        pages = list(pool.free_pages)
+        if self.tree is not None:
+            pages += self.tree
+        for req in self.holders:
+            if size == 1:
+                pages += req.slots[req.cache_protected_len :]
+            else:
+                pages += [slot // size for slot in req.slots[req.cache_protected_len :: size]]
+        self.total = len(pages) + (0 if self.tree is not None else (pool.evictable + pool.protected) // size)
+        self.clean = self.tree is not None and self.total == pool.num_pages and set(pages) == every_page(step, pool)
+
+    @property
+    def private(self) -> dict[str, set[int]]:
+        """By rid, the pages of positions [cache_protected_len, kv_allocated_len), each slot looked at."""
+        if self._private is None:
+            self._private = {
+                req.rid: pages_of(req.slots[req.cache_protected_len :], self._page_size) for req in self.holders
+            }
+        return self._private
 
 
 def every_page(step: Step, pool: PoolView) -> set[int]:
@@ -249,17 +258,6 @@ def tree_of(step: Step, pool: PoolView) -> tuple[set[int] | None, set[int] | Non
 def pages_of(slots: set[int] | tuple[int, ...], page_size: int) -> set[int]:
     """The pages in which the slots lie."""
     return set(slots) if page_size == 1 else {slot // page_size for slot in slots}
-
-
-def private_pages(step: Step, req: ReqView, page_size: int) -> set[int]:
-    """Pages of the row outside of the tree's prefix; kept while the request's record is the same."""
-    memo: dict[str, tuple[ReqView, set[int]]] = step.memo.setdefault("private-pages", {})
-    known = memo.get(req.rid)
-    if known is not None and known[0] is req:
-        return known[1]
-    pages = pages_of(req.slots[req.cache_protected_len :], page_size)
-    memo[req.rid] = (req, pages)
-    return pages
 
 
 def shares(step: Step, pool: PoolView) -> Shares:

@@ -104,7 +104,7 @@ def _also_free(pages: list[int], who: str) -> Clash:
 def page_has_one_owner(step: Step, pool: PoolView) -> Finding:
     """Two requests never write into the same page."""
     found = shares(step, pool)
-    if not found.private:
+    if not found.holders:
         return None
     if found.clean and pool.page_size == 1:
         return HOLDS

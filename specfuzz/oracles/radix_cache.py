@@ -30,7 +30,7 @@ def tree_and_rows_are_disjoint(step: Step, pool: PoolView) -> Finding:
     found = shares(step, pool)
     if found.tree is None:
         return Verdict.UNKNOWN
-    if not found.tree or not found.private:
+    if not found.tree or not found.holders:
         return None
     if found.clean:
         return HOLDS
@@ -61,15 +61,14 @@ def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
     if found.tree_slots is None:
         return Verdict.UNKNOWN
     finding: Finding = None
-    for rid in found.private:
-        req = step.after.reqs[rid]
+    for req in found.holders:
         if not req.cache_protected_len:
             continue
         gone = set(req.slots[: req.cache_protected_len]) - found.tree_slots
         if gone:
             return Clash(
-                f"slots({rid})[0:{req.cache_protected_len}) in the tree, except {sorted(gone)}",
-                f"{rid} counts [0, {req.cache_protected_len}) of its row as the tree's",
+                f"slots({req.rid})[0:{req.cache_protected_len}) in the tree, except {sorted(gone)}",
+                f"{req.rid} counts [0, {req.cache_protected_len}) of its row as the tree's",
                 f"the tree holds no slot of {sorted(gone)}",
             )
         finding = HOLDS

@@ -10,6 +10,8 @@ from specfuzz.core.capability import Capability
 from specfuzz.core.registry import Registry
 from specfuzz.reference.worker import ModelRunner, Worker
 
+__all__ = ["ALGORITHMS", "Algorithm"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
