@@ -1,15 +1,15 @@
 """Every exception of specfuzz, with the exit status that the command line gives it.
 
-    SpecfuzzError
-    ├── UsageError            exit 2: wrong use or unreadable input
-    │   ├── ConfigError           a field does not fit another one; names both
-    │   ├── UnknownName           a registry has no such name; lists the closest
-    │   ├── NotationError         an event is not written in the one-line notation
-    │   ├── TraceError            a trace file is truncated, hostile or of a foreign version
-    │   └── StoreError            the corpus folder can't be written
-    ├── MissingPart           exit 4: an engine, a device or a package is not here
-    ├── DeviceFault           the (simulated) device can't do what was asked
-    └── EngineFault           the engine under test raised, hung or died: a finding, never a kill
+SpecfuzzError
+├── UsageError            exit 2: wrong use or unreadable input
+│   ├── ConfigError           a field does not fit another one; names both
+│   ├── UnknownName           a registry has no such name; lists the closest
+│   ├── NotationError         an event is not written in the one-line notation
+│   ├── TraceError            a trace file is truncated, hostile or of a foreign version
+│   └── StoreError            the corpus folder can't be written
+├── MissingPart           exit 4: an engine, a device or a package is not here
+├── DeviceFault           the (simulated) device can't do what was asked
+└── EngineFault           the engine under test raised, hung or died: a finding, never a kill
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Session:
         tally: Tally | None = None,
         keep_digest: bool = False,
     ) -> None:
-        """Reset the system. tally: where applications are counted, across sessions; keep_digest: fingerprint every state."""
+        """Reset the system. tally: counts applications across sessions; keep_digest: fingerprint every state."""
         system.reset(config)
         self.system = system
         self.config = config
@@ -58,7 +58,7 @@ class Session:
         return bool(self.violations) or self.fault is not None
 
     def step(self, event: Event) -> list[Violation]:
-        """Apply one event if it is legal; returns the violations that it brought. Raises EngineFault after recording it."""
+        """Apply one event if it is legal; returns its violations. Raises EngineFault after recording it."""
         if self.over or not self.ledger.admits(event):
             self.skipped += 1
             return []

@@ -11,7 +11,13 @@ PAGE_SIZES = (1, 4, 16, 64)
 
 #: Bounds that keep a hostile or mistyped configuration from asking for the moon.
 MAX_POOL_TOKENS = 1 << 20
-_MOST = {"topk": 64, "spec_steps": 64, "draft_token_num": 256, "max_reqs": 1 << 10, "context_len": 1 << 16}
+_BOUNDS = {
+    "topk": (1, 64),
+    "spec_steps": (1, 64),
+    "draft_token_num": (2, 256),
+    "max_reqs": (1, 1 << 10),
+    "context_len": (8, 1 << 16),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +28,7 @@ class EngineConfig:
     page_size: tokens per page. topk, spec_steps, draft_token_num: SGLang's `speculative_*` (ignored by NONE);
     topk 1 needs draft_token_num == spec_steps + 1. num_pages: pages of the KV pool without the padding page.
     max_reqs: rows of req_to_token without the padding row. context_len: longest prompt plus output, in tokens.
-    radix: keep a prefix tree. mixed_chunk: allow MIXED launches. chunked_prefill: allow extends that end inside a prompt.
+    radix: keep a prefix tree. mixed_chunk: allow MIXED launches. chunked_prefill: allow extends that end in a prompt.
     """
 
     algorithm: str = "EAGLE"
@@ -46,7 +52,13 @@ class EngineConfig:
                 raise ConfigError(f"`{field.name}`={value!r} is not {_article(wanted)}.")
         if self.page_size not in PAGE_SIZES:
             raise ConfigError(f"`page_size`={self.page_size} is not one of {', '.join(map(str, PAGE_SIZES))}.")
-        for name, least in (("topk", 1), ("spec_steps", 1), ("draft_token_num", 2), ("max_reqs", 1), ("context_len", 8)):
+        for name, least in (
+            ("topk", 1),
+            ("spec_steps", 1),
+            ("draft_token_num", 2),
+            ("max_reqs", 1),
+            ("context_len", 8),
+        ):
             if getattr(self, name) < least:
                 raise ConfigError(f"`{name}`={getattr(self, name)} is too small: it must be at least {least}.")
             if getattr(self, name) > _MOST[name]:
@@ -110,7 +122,9 @@ class EngineConfig:
         known = {field.name for field in fields(self)}
         for name in changes:
             if name not in known:
-                raise ConfigError(f"the engine configuration has no field `{name}`; fields: {', '.join(sorted(known))}.")
+                raise ConfigError(
+                    f"the engine configuration has no field `{name}`; fields: {', '.join(sorted(known))}."
+                )
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:

@@ -105,7 +105,9 @@ class _Plan:
     def __init__(self, oracles: list[Oracle], tally: Tally) -> None:
         def entries(scope: Scope, point: Point | None = None) -> list[Entry]:
             return [
-                (o, o.check, tally.of(o.name)) for o in oracles if o.scope is scope and (point is None or o.point is point)
+                (o, o.check, tally.of(o.name))
+                for o in oracles
+                if o.scope is scope and (point is None or o.point is point)
             ]
 
         self.request = entries(Scope.REQUEST)

@@ -9,8 +9,8 @@ with mix(a, b) = f(b + A * a), where f(x) = x * (2 * x + 1) permutes int64 and s
   token at p + 1      = the stop token if a stop is armed there, else unembed(O(p))
 All arithmetic wraps in int64, so tensors on any device agree bit for bit. An engine computes the sums by reading cells
 *through its row table*: one wrong, stale, missing or doubled slot changes the text.
-The draft side keeps one value per slot: cell i holds v1 of the token at i + 1 (a bigram cell, as EAGLE's draft KV depends
-on the next token); with hidden = O it predicts the target exactly when its state is right.
+The draft side keeps one value per slot: cell i holds v1 of the token at i + 1 (a bigram cell, as EAGLE's draft KV
+depends on the next token); with hidden = O it predicts the target exactly when its state is right.
 `Oracle text` (plain autoregressive decoding) is `Continuation`, independent of any engine.
 """
 
@@ -79,8 +79,7 @@ def prompt_tokens(rid: str, prompt_len: int, shared_len: int = 0) -> tuple[int, 
 class Continuation:
     """Plain autoregressive decoding of one sequence, extended on demand: the independent anchor of content.
 
-    cells1[p], cells2[p]: expected target KV cell of position p; draft_cells[p]: expected draft KV cell (needs token p+1);
-    digest[p] = D(p); reduction[p] = O(p).
+    cells1[p], cells2[p]: expected target KV cells of position p. digest[p] = D(p); reduction[p] = O(p).
     """
 
     __slots__ = ("cells1", "cells2", "digest", "reduction", "stops", "tokens")

@@ -71,7 +71,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Launched:
-    """One launched, unsettled forward as it was asked for. accept: asked accept length by row; lives: incarnation by row."""
+    """One launched, unsettled forward as it was asked for. accept: asked accept length, lives: incarnation, by row."""
 
     number: int
     mode: str
@@ -79,6 +79,9 @@ class Launched:
     accept: tuple[int, ...]
     lives: tuple[int, ...]
     extended: tuple[str, ...] = ()
+
+
+_COPIED = ("standing", "decided", "settled", "stop_at", "aborted", "was_retracted", "extend_settled", "lives")
 
 
 class Ledger:
@@ -101,7 +104,7 @@ class Ledger:
         return [rid for rid, asked in self.requests.items() if asked.standing is Standing.RUNNING]
 
     def waiting(self) -> list[str]:
-        """Rids that may be prefilled as far as their own standing goes (a retracted one only when nothing carries it)."""
+        """Rids that may be prefilled as far as they themselves go (a retracted one only when nothing carries it)."""
         carried = {rid for launched in self.in_flight for rid in launched.rids}
         return [
             rid
@@ -183,9 +186,7 @@ class Ledger:
         assert receipt.launch is not None
         self.launches = receipt.launch
         lives = tuple(self.requests[rid].lives for rid in receipt.rows)
-        self.in_flight.append(
-            Launched(receipt.launch, receipt.mode, receipt.rows, accept, lives, extended)
-        )
+        self.in_flight.append(Launched(receipt.launch, receipt.mode, receipt.rows, accept, lives, extended))
 
     def _settle(self, receipt: Receipt) -> None:
         assert receipt.settled is not None
@@ -209,14 +210,26 @@ class Ledger:
         twin = Ledger(self.config)
         for rid, asked in self.requests.items():
             other = Asked(submit=asked.submit)
-            for name in ("standing", "decided", "settled", "stop_at", "aborted", "was_retracted", "extend_settled", "lives"):
+            for name in (
+                "standing",
+                "decided",
+                "settled",
+                "stop_at",
+                "aborted",
+                "was_retracted",
+                "extend_settled",
+                "lives",
+            ):
                 setattr(other, name, getattr(asked, name))
             if asked.stop_at is not None:
                 other.text.arm_stop(asked.submit.prompt_len + asked.stop_at)
             twin.requests[rid] = other
         twin.in_flight, twin.settled = list(self.in_flight), list(self.settled)
         twin.prepared, twin.launches, twin.published, twin.events = (
-            self.prepared, self.launches, self.published, self.events,
+            self.prepared,
+            self.launches,
+            self.published,
+            self.events,
         )
         return twin
 

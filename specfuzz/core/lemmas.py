@@ -59,7 +59,8 @@ def settled_lens(committed: int, seqlen: int, run: int) -> tuple[int, int]:
 def owned_len(committed: int, prompt_len: int, finished_len: int | None) -> int:
     """Length that a releasing request may cache: what is committed, cut at the stop where the stop has a position.
 
-    pre: 0 <= committed <= 1 << 16 and 0 <= prompt_len <= 1 << 16 and (finished_len is None or 0 <= finished_len <= 1 << 16)
+    pre: 0 <= committed <= 1 << 16 and 0 <= prompt_len <= 1 << 16
+    pre: finished_len is None or 0 <= finished_len <= 1 << 16
     post: __return__ <= committed
     post: finished_len is None or __return__ <= prompt_len + finished_len
     """

@@ -30,6 +30,21 @@ from specfuzz.core.event import (
 )
 from specfuzz.errors import NotationError
 
+_USAGE = {
+    "submit": "`submit(RID,PROMPT,MAX_NEW)` or `submit(RID,PROMPT,MAX_NEW,SHARED)`",
+    "prefill": "`prefill(RID)` or `prefill(RID,N)`",
+    "mix": "`mix(RID)` or `mix(RID,N)`",
+    "prepare": "`prepare`",
+    "verify": "`verify` or `verify(RID=ACCEPTED,...)`",
+    "publish": "`publish`",
+    "advance": "`advance(STREAM)` or `advance(STREAM,COUNT)`",
+    "settle": "`settle`",
+    "finish": "`finish(RID@INDEX)`",
+    "abort": "`abort(RID)`",
+    "retract": "`retract(RID)`",
+    "evict": "`evict(N)`",
+    "idle": "`idle`",
+}
 _TOKEN = re.compile(r"\s*([a-z_]+)(?:\(([^()]*)\))?(?=\s|$)")
 _RID = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 #: No count in a trace is larger; keeps a hostile text from asking for the moon.
@@ -81,7 +96,9 @@ def parse_events(text: str) -> tuple[Event, ...]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise NotationError(f"can't read `{text[position : position + 40].strip()}` as an event; see `specfuzz explain --help`.")
+            raise NotationError(
+                f"can't read `{text[position : position + 40].strip()}` as an event; see `specfuzz explain --help`."
+            )
         events.append(_parse(match[1], match[2], match[0].strip()))
         position = match.end()
     return tuple(events)
@@ -94,7 +111,9 @@ def _parse(verb: str, inside: str | None, token: str) -> Event:
     try:
         return _READERS[verb](arguments)
     except (ValueError, IndexError):
-        raise NotationError(f"`{token}` doesn't have the arguments of `{verb}`; see the notation in `core/notation.py`.") from None
+        raise NotationError(
+            f"`{token}` doesn't have the arguments of `{verb}`; see the notation in `core/notation.py`."
+        ) from None
 
 
 def _rid(text: str) -> str:
@@ -147,7 +166,11 @@ def _named_upto(event_type: Callable[[str, int], Event]) -> Callable[[list[str]]
 
 
 def _bare(event: Event) -> Callable[[list[str]], Event]:
-    return lambda a: event if not _exactly(a, 0, 0) else event
+    def read(arguments: list[str]) -> Event:
+        _exactly(arguments, 0, 0)
+        return event
+
+    return read
 
 
 _READERS: dict[str, Callable[[list[str]], Event]] = {

@@ -99,6 +99,8 @@ def _load_builtin() -> None:
     import_module("specfuzz.oracles")  # registers on import; core can't name it statically, it lies above
 
 
+Goal = Callable[[Step], bool]
+
 ORACLES: Registry[Oracle] = Registry("oracle", group="specfuzz.oracles", load_builtin=_load_builtin)
 REACHABLE: Registry[Reachable] = Registry("reachable goal", load_builtin=_load_builtin)
 
@@ -126,8 +128,8 @@ def oracle(
         ORACLES.register(
             name,
             Oracle(
-                name=name, formula=formula, clock=clock, owner=owner, point=point, scope=scope, source=source, twin=twin,
-                check=check, needs=needs, on=on, protocol=protocol, doc=(check.__doc__ or "").strip().splitlines()[0],
+                name=name, formula=formula, clock=clock, owner=owner, point=point, scope=scope, source=source,
+                twin=twin, check=check, needs=needs, on=on, protocol=protocol, doc=(check.__doc__ or "").strip().splitlines()[0],
             ),
         )  # fmt: skip
         return check
@@ -135,10 +137,12 @@ def oracle(
     return declare
 
 
-def reachable(name: str, *, needs: Capability = Capability.NONE) -> Callable[[Callable[[Step], bool]], Callable[[Step], bool]]:
+def reachable(
+    name: str, *, needs: Capability = Capability.NONE
+) -> Callable[[Callable[[Step], bool]], Callable[[Step], bool]]:
     """Register the decorated predicate as a reachable goal."""
 
-    def declare(reached: Callable[[Step], bool]) -> Callable[[Step], bool]:
+    def declare(reached: Goal) -> Goal:
         doc = (reached.__doc__ or "").strip()
         if not doc:
             raise UsageError(f"reachable goal `{name}` has an empty docstring.")

@@ -1,4 +1,4 @@
-"""The port: what a system must offer to be fuzzed. Reference, mutants, real engines and recorded logs all satisfy it."""
+"""The port: what a system must offer to be fuzzed. Reference, mutants, real engines and logs all satisfy it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,13 @@ class Comparing(Protocol):
 class SystemFactory(Protocol):
     """Opens a system from the text after the name's colon: `mutated:reserve-1x` opens `mutated` with "reserve-1x"."""
 
-    name: str
-    summary: str
+    @property
+    def name(self) -> str:
+        """What the user writes."""
+
+    @property
+    def summary(self) -> str:
+        """One line for listings."""
 
     def open(self, argument: str, options: OpenOptions) -> System:
         """The opened system; raises MissingPart if it isn't on this machine."""
@@ -69,7 +74,12 @@ class OpenOptions:
     __slots__ = ("check_races", "device", "engine_path", "step_timeout")
 
     def __init__(
-        self, *, device: str = "cpu", engine_path: str | None = None, step_timeout: float = 30.0, check_races: bool = True
+        self,
+        *,
+        device: str = "cpu",
+        engine_path: str | None = None,
+        step_timeout: float = 30.0,
+        check_races: bool = True,
     ) -> None:
         """device: "cpu" or "cuda"; step_timeout: seconds per event of an engine in another process."""
         self.device = device

@@ -1,7 +1,7 @@
 """What the engine decided by itself while it applied one event.
 
-A receipt is recorded beside its event, judged by oracles and never an input of replay: a replay whose receipt differs is
-a divergence.
+A receipt is recorded beside its event, judged by oracles and never an input of replay: a replay whose receipt differs
+is a divergence.
 """
 
 from __future__ import annotations

@@ -62,6 +62,13 @@ class Registry(Generic[T]):
         if self._loaded:
             return
         self._loaded = True  # first, because the modules that we import register here
+        try:
+            self._load_all()
+        except BaseException:
+            self._loaded = False  # a half-filled registry must not pass for a whole one
+            raise
+
+    def _load_all(self) -> None:
         if self._load_builtin is not None:
             self._load_builtin()
         for entry in entry_points(group=self._group) if self._group else ():

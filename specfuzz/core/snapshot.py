@@ -1,8 +1,8 @@
 """What an observer sees after an event: plain host data in three views, one per clock, plus the launches.
 
-A view that an engine can't show is None; a verdict that needs it is then NOT_APPLICABLE or UNKNOWN, never a pass. Taking
-a snapshot never synchronises the device. Records are shared between snapshots while nothing changed, so `is` is a valid
-and cheap test for "unchanged".
+A view that an engine can't show is None; a verdict that needs it is then NOT_APPLICABLE or UNKNOWN, never a pass.
+Taking a snapshot never synchronises the device. Records are shared between snapshots while nothing changed, so `is` is
+a valid and cheap test for "unchanged".
 """
 
 from __future__ import annotations
@@ -188,10 +188,10 @@ class LaunchView:
     number: counted from 1. rids, req_pool_indices: batch order. committed, allocated: host ledger at launch, by row.
     dead: rids that were finished or retracted at launch. unsettled_before: results in the queue before this launch.
     rebound: names of batch fields whose binding after isolation and re-commit differs from the one before entry.
-    sampling_copied: whether the worker saw a sampling_info of its own. mode_after: forward_mode as the scheduler sees it.
+    sampling_copied: whether the worker saw a sampling_info of its own. mode_after: forward_mode seen outside.
     held_changed: names of tensors bound before entry whose values changed between worker entry and now (in-place
     writes through the isolation); None where that can't be known.
-    entry, exit: None until the operation ran. publishes: how often the worker published. settled: in this event or earlier.
+    entry, exit: None until the operation ran. publishes: how often the worker published. settled: now or earlier.
     entry_now, exit_now: whether entry or exit were recorded by this very event, so that an oracle judges them once.
     """
 

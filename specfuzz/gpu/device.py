@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from specfuzz.errors import DeviceFault
-from specfuzz.gpu.memory import Buffer, Memory
 from specfuzz.gpu.arrays import Array, Arrays
+from specfuzz.gpu.memory import Buffer, Memory
 from specfuzz.gpu.races import HOST, HOST_INDEX, USE_AFTER_FREE, Access, NoAccess, Race, RaceLog, Rows, Shadow, row_list
 from specfuzz.gpu.streams import CLOCK_WIDTH, Clock, Event, Operation, Stream, join
 
-__all__ = ["STREAMS", "Buffer", "Device", "Event", "Stream", "open_device"]
+__all__ = ["STREAMS", "Buffer", "Device", "Event", "Stream"]
 
 # The streams of an overlap scheduler; opened first, so that their indices never depend on the order of first use.
 STREAMS = ("schedule", "forward", "copy", "d2h")
@@ -86,8 +86,8 @@ class Device:
     def host_read(self, buffer: Buffer, rows: Rows = None) -> Array:
         """The host reads `rows` (None: all) directly: a CPU copy of what the memory holds now, waiting for nothing.
 
-        A write that is not in the host's past makes it a race `host-read-unsynchronised`; so does a queued operation that
-        names the buffer and isn't in the host's past, since what it will do is not known yet.
+        A write that is not in the host's past makes it a race `host-read-unsynchronised`; so does a queued operation
+        that names the buffer and isn't in the host's past, since what it will do is not known yet.
         """
         self._host_reads_early(buffer._memory)
         self._host_access(buffer, rows, writes=False)
@@ -168,21 +168,3 @@ class Device:
                 self._races.add(USE_AFTER_FREE, memory.name, None, operation, "free", home.name)
         if hazards:
             self._reuse(memory, hazards)
-
-
-def open_device(kind: str, *, check_races: bool = True, delay_seed: int | None = None) -> Device:
-    """Open the simulated device ("cpu") or the current CUDA device ("cuda").
-
-    check_races=False makes the declarations of kernels free of charge. delay_seed: cuda only, injects seeded delays
-    before operations so that streams drift apart. Raises DeviceFault if `kind` is unknown, or if CUDA isn't there (then
-    it is a MissingPart as well).
-    """
-    if kind == "cpu":
-        from specfuzz.gpu.virtual import VirtualDevice
-
-        return VirtualDevice(check_races=check_races)
-    if kind == "cuda":
-        from specfuzz.gpu.cuda import CudaDevice
-
-        return CudaDevice(check_races=check_races, delay_seed=delay_seed)
-    raise DeviceFault(f"unknown device `{kind}`: use `cpu` or `cuda`.")

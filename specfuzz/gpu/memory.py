@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.races import Shadow
-
-if TYPE_CHECKING:
-    from specfuzz.gpu.device import Device
-    from specfuzz.gpu.streams import Operation, Stream
+from specfuzz.gpu.streams import Operation, Stream
 
 # Recognisable in a dump, negative so that it is no legal token, length or row, and small enough for int32.
 POISON = -0x5EC0DEAD
 
 _PLAIN = frozenset((int, float, str, bool, type(None)))
-_OPAQUE: set[type] = set(_PLAIN)
+_OPAQUE: set[Any] = set(_PLAIN)
+
+
+class Keeper(Protocol):
+    """What a binding needs of its device."""
+
+    def _peek(self, memory: Memory) -> Array: ...
+
+    def _free(self, memory: Memory) -> None: ...
 
 
 class Memory:
@@ -43,7 +48,7 @@ class Buffer:
 
     __slots__ = ("__weakref__", "_device", "_memory", "id", "name")
 
-    def __init__(self, device: Device, memory: Memory, id: int) -> None:
+    def __init__(self, device: Keeper, memory: Memory, id: int) -> None:
         self._device = device
         self._memory = memory
         self.name = memory.name
@@ -73,7 +78,7 @@ class Watch:
 
     __slots__ = ("_device", "_memory")
 
-    def __init__(self, device: Device, memory: Memory) -> None:
+    def __init__(self, device: Keeper, memory: Memory) -> None:
         self._device = device
         self._memory = memory
 

@@ -11,10 +11,8 @@ unordered with a later access of another stream, then the latest one is too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
-
 
 from specfuzz.errors import DeviceFault
 
@@ -223,8 +221,8 @@ class Access:
 
     `tensor` must be one of the tensors that the kernel got for its buffers (the same object, not a view of it). Rows
     count along dimension 0 and must not be negative: row -1 would be another row than the last one. Declaring more
-    than is touched makes false alarms, declaring less makes the checker blind there. Arrays of rows are looked at only when
-    a comparison needs them, so they must not change afterwards (pass private ones).
+    than is touched makes false alarms, declaring less makes the checker blind there. Arrays of rows are looked at only
+    when a comparison needs them, so they must not change afterwards (pass private ones).
     """
 
     __slots__ = ("operation",)

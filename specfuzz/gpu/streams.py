@@ -9,18 +9,27 @@ added, so a launch copies no clock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from specfuzz.errors import DeviceFault
-
-if TYPE_CHECKING:
-    from specfuzz.gpu.device import Device
 
 # The host, the four streams of an overlap scheduler and three more; of fixed width, so that clocks compare unpadded.
 CLOCK_WIDTH = 8
 
 Kernel = Callable[..., None]
 Clock = tuple[int, ...]
+
+
+class Ordering(Protocol):
+    """What a stream and an event need of their device."""
+
+    _host: Clock
+
+    def _synchronize(self, event: Event) -> None: ...
+
+    def _host_learns(self, clock: Clock) -> None: ...
+
+    def _query(self, event: Event) -> bool: ...
 
 
 class Operation:
@@ -56,7 +65,7 @@ class Event:
 
     __slots__ = ("clock", "device", "name")
 
-    def __init__(self, device: Device, name: str, clock: Clock) -> None:
+    def __init__(self, device: Ordering, name: str, clock: Clock) -> None:
         self.device = device
         self.name = name
         self.clock = clock
@@ -83,7 +92,7 @@ class Stream:
 
     __slots__ = ("_host", "base", "device", "index", "n", "name")
 
-    def __init__(self, device: Device, name: str, index: int) -> None:
+    def __init__(self, device: Ordering, name: str, index: int) -> None:
         self.device = device
         self.name = name
         self.index = index

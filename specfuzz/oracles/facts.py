@@ -220,7 +220,8 @@ class Shares:
             else:
                 pages += [slot // size for slot in req.slots[req.cache_protected_len :: size]]
         self.total = len(pages) + (0 if self.tree is not None else (pool.evictable + pool.protected) // size)
-        self.clean = self.tree is not None and self.total == pool.num_pages and set(pages) == every_page(step, pool)
+        whole = self.tree is not None and self.total == pool.num_pages
+        self.clean = whole and set(pages) == every_page(step, pool)
 
     @property
     def private(self) -> dict[str, set[int]]:

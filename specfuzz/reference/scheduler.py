@@ -99,7 +99,10 @@ class Scheduler:
         for req in self.waiting_queue:
             if id(req) not in carried and self.refusal(req) is None:
                 return self.admit(req)
-        return self.update_running_batch().batch
+        outcome = self.update_running_batch()
+        for req in outcome.retraction.aborted:  # answered here: no result will ever come for it
+            req.finished_reason = req.to_finish
+        return outcome.batch
 
     # ------------------------------------------------------------------ admission
     def merge_last_batch(self) -> None:

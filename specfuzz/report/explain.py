@@ -163,7 +163,7 @@ def _held(snapshot: Snapshot, subject: str) -> Value:
 
 
 REQUEST_COLUMNS = (
-    Column("seqlen", Clock.HOST, "seqlen", _host("seqlen"), r"\bseqlen\b|output_ids|finished"),
+    Column("seqlen", Clock.HOST, "seqlen", _host("seqlen"), r"\bseqlen\b|output|finish|emitted"),
     Column("commit", Clock.HOST, "kv_committed_len", _host("kv_committed_len"), r"committed"),
     Column("alloc", Clock.HOST, "kv_allocated_len", _host("kv_allocated_len"), r"allocated|\bslots?\b|owned"),
     Column("len", Clock.RELAY, "new_seq_lens_buf", _relay("new_seq_len"), r"new_seq_len|publish|resolve"),
@@ -238,9 +238,9 @@ def _words(violation: Violation) -> str:
 
 
 def _likely_header(violation: Violation, columns: Sequence[Column]) -> str:
-    """The column of the violation's clock that its values (or else its formula) name first."""
+    """The column of the violation's clock that its values, or else its other words, name first."""
     own = [column for column in columns if column.clock == violation.clock] or list(columns)
-    for text in (violation.values, violation.formula):
+    for text in (violation.values, violation.formula, violation.fact, violation.counterfact):
         hits = [(hit.start(), column.header) for column in own if (hit := re.search(column.told, text))]
         if hits:
             return min(hits)[1]

@@ -1,4 +1,4 @@
-"""Adapters of the port; importing this package registers our own systems. The only floor where engines and snapshots meet."""
+"""Adapters of the port, the only floor where engines and snapshots meet; importing it registers our own systems."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from specfuzz import __version__
 from specfuzz.core.port import SYSTEMS, OpenOptions, System, open_system
 from specfuzz.errors import UsageError
+
+__all__ = ["BuiltinSystem"]
 
 Availability = tuple[bool, str, str, str]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.language import Continuation, prompt_tokens
+from specfuzz.gpu import open_device
 from specfuzz.gpu.arrays import Array, Arrays, host_arrays
-from specfuzz.gpu.device import open_device
 from specfuzz.gpu.races import NoAccess
 from specfuzz.reference.model import Weights, window_forward
 from specfuzz.reference.req import Req

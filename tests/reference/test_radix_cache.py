@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specfuzz.core.config import EngineConfig
-from specfuzz.gpu.device import open_device
+from specfuzz.gpu import open_device
 from specfuzz.reference.allocation import Pools
 from specfuzz.reference.kv_allocator import TokenToKVPoolAllocator
 from specfuzz.reference.radix_cache import RadixCache

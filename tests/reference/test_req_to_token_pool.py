@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specfuzz.gpu.device import open_device
+from specfuzz.gpu import open_device
 from specfuzz.reference.req import Req
 from specfuzz.reference.req_to_token_pool import ReqToTokenPool
 

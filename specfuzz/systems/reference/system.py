@@ -29,7 +29,7 @@ from specfuzz.core.language import prompt_tokens
 from specfuzz.core.receipt import NOTHING, Receipt
 from specfuzz.core.snapshot import Snapshot, WriteRecord
 from specfuzz.errors import ConfigError, EngineFault
-from specfuzz.gpu.device import Device, open_device
+from specfuzz.gpu import Device, open_device
 from specfuzz.reference.algorithms import ALGORITHMS
 from specfuzz.reference.req import Req
 from specfuzz.reference.result_processor import Settled
