@@ -8,7 +8,7 @@ from rich.text import Text
 from specfuzz.cli.engines import opened, options_of, oracles_of
 from specfuzz.cli.findings import show
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
-from specfuzz.cli.outcome import FINE, FOUND, Outcome
+from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, Outcome
 from specfuzz.cli.targets import read_target
 from specfuzz.report.explain import ClockTable, Place
 
@@ -26,21 +26,25 @@ def command(flags: Flags, target: str) -> Outcome:
       finish(RID@INDEX)  abort(RID)  retract(RID)  evict(N)  idle
 
     Where the system has a planted bug, the same events run on its clean twin too, and the first cell that differs is
-    the first bad one. Exit status 0 if nothing is violated, else 1.
+    the first bad one. Exit status 0 if nothing is violated, 1 if something is, 3 if no event was legal.
     """
     wanted = read_target(target, flags)
     options, oracles = options_of(flags), oracles_of(flags)
     with opened(wanted.system, options) as system:
         shown = show(wanted.trace, system, wanted.system, options, oracles)
     lines: list[Text | str] = [*shown.lines(path=wanted.path)]
-    if shown.identity is None:
-        lines.append(Text.assemble(("HOLDS ", "bold green"), f"{wanted.name} on {wanted.system}"))
+    entries = [] if shown.identity is None else [shown.entry(path=wanted.path)]
     applied = len(shown.recording.applied)
-    return Outcome(
-        verdict="holds" if shown.identity is None else "violated", status=FINE if shown.identity is None else FOUND,
-        seed=flags.seed, violations=[] if shown.identity is None else [shown.entry(path=wanted.path)], lines=lines,
-        more={"system": wanted.system, "events": applied, "clocks": clocks_object(shown.table)},
-    )  # fmt: skip
+    if entries:
+        verdict, status = "violated", FOUND
+    elif applied:
+        verdict, status = "holds", FINE
+        lines.append(Text.assemble(("HOLDS ", "bold green"), f"{wanted.name} on {wanted.system}"))
+    else:
+        verdict, status = "unknown", CANT_SAY
+        lines.append(Text.assemble(("UNKNOWN ", "bold yellow"), f"no event of {wanted.name} was legal"))
+    more = {"system": wanted.system, "events": applied, "clocks": clocks_object(shown.table)}
+    return Outcome(verdict=verdict, status=status, seed=flags.seed, violations=entries, lines=lines, more=more)
 
 
 def clocks_object(table: ClockTable) -> dict[str, object]:

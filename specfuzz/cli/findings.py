@@ -62,7 +62,7 @@ class Shown:
         if self.violation is not None:
             return render_failure(
                 self.violation, events, table=self.table, replay=replay, known=known,
-                others=[violation.title for violation in self.others], width=width,
+                others=list(dict.fromkeys(v.title for v in self.others)), width=width,
             )  # fmt: skip
         if self.fault is not None:
             return render_fault(self.fault, events, table=self.table, replay=replay, known=known, width=width)

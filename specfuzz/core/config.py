@@ -52,17 +52,11 @@ class EngineConfig:
                 raise ConfigError(f"`{field.name}`={value!r} is not {_article(wanted)}.")
         if self.page_size not in PAGE_SIZES:
             raise ConfigError(f"`page_size`={self.page_size} is not one of {', '.join(map(str, PAGE_SIZES))}.")
-        for name, least in (
-            ("topk", 1),
-            ("spec_steps", 1),
-            ("draft_token_num", 2),
-            ("max_reqs", 1),
-            ("context_len", 8),
-        ):
-            if getattr(self, name) < least:
-                raise ConfigError(f"`{name}`={getattr(self, name)} is too small: it must be at least {least}.")
-            if getattr(self, name) > _MOST[name]:
-                raise ConfigError(f"`{name}`={getattr(self, name)} is too large: it must be at most {_MOST[name]}.")
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                size = "small: it must be at least" if value < least else "large: it must be at most"
+                raise ConfigError(f"`{name}`={value} is too {size} {least if value < least else most}.")
         if self.speculative and self.topk == 1 and self.draft_token_num != self.spec_steps + 1:
             raise ConfigError(
                 f"`draft_token_num`={self.draft_token_num} does not fit `spec_steps`={self.spec_steps}: topk=1 needs "

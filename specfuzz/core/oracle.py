@@ -129,7 +129,8 @@ def oracle(
             name,
             Oracle(
                 name=name, formula=formula, clock=clock, owner=owner, point=point, scope=scope, source=source,
-                twin=twin, check=check, needs=needs, on=on, protocol=protocol, doc=(check.__doc__ or "").strip().splitlines()[0],
+                twin=twin, check=check, needs=needs, on=on, protocol=protocol,
+                doc=(check.__doc__ or "").strip().splitlines()[0],
             ),
         )  # fmt: skip
         return check
@@ -137,9 +138,7 @@ def oracle(
     return declare
 
 
-def reachable(
-    name: str, *, needs: Capability = Capability.NONE
-) -> Callable[[Callable[[Step], bool]], Callable[[Step], bool]]:
+def reachable(name: str, *, needs: Capability = Capability.NONE) -> Callable[[Goal], Goal]:
     """Register the decorated predicate as a reachable goal."""
 
     def declare(reached: Goal) -> Goal:

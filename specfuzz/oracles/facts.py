@@ -200,7 +200,7 @@ class Shares:
     """Who holds which page, recomputed from the free list, the tree walk and the rows.
 
     tree_slots, tree: cached slots and their pages (None if the tree can't be walked). holders: requests with a row.
-    total: sum of all shares, a page counted as often as it is held. clean: every page 1..num_pages is held exactly once,
+    total: sum of all shares, a page counted as often as it is held. clean: every page 1..num_pages is held just once,
     which settles most pool rules at one go (a row is read at the first slot of each of its pages).
     """
 
