@@ -112,7 +112,7 @@ def _parse(verb: str, inside: str | None, token: str) -> Event:
         return _READERS[verb](arguments)
     except (ValueError, IndexError):
         raise NotationError(
-            f"`{token}` doesn't have the arguments of `{verb}`; see the notation in `core/notation.py`."
+            f"`{token}` doesn't have the arguments of `{verb}`; write {_USAGE[verb]}."
         ) from None
 
 

@@ -103,6 +103,7 @@ class Device:
         """
         self._host_access(buffer, rows, writes=True)
         self._poke(buffer._memory, values, rows)
+        buffer._memory.version += 1
 
     def take_races(self) -> list[Race]:
         """The races found since the last call, among operations that have run. Each kind of pair once per run."""

@@ -28,7 +28,7 @@ class Keeper(Protocol):
 class Memory:
     """The device side of a buffer: lives on while a queued operation names it, after the host binding has gone."""
 
-    __slots__ = ("born", "home", "last", "name", "shadow", "tensor")
+    __slots__ = ("born", "home", "last", "name", "shadow", "tensor", "version")
 
     def __init__(self, tensor: Array, name: str, home: Stream, shadow: Shadow | None) -> None:
         self.tensor = tensor
@@ -36,6 +36,7 @@ class Memory:
         self.home = home
         self.shadow = shadow
         self.last: dict[int, Operation] = {}  # per stream the last operation that names it
+        self.version = 0  # counts declared writes, so that an observer can tell "unchanged"
         self.born: Any = None  # cuda only: the event after which the adopted tensor is filled
 
 
@@ -57,6 +58,11 @@ class Buffer:
     def peek(self) -> Array:
         """What the memory holds now, on the CPU, for observers. Never synchronises, is no access. Do not mutate it."""
         return self._device._peek(self._memory)
+
+    @property
+    def version(self) -> int:
+        """How often kernels have declared a write to it, the host has written it, or it was poisoned."""
+        return self._memory.version
 
     def watch(self) -> Watch:
         """A look at the memory for observers, that doesn't keep the host binding alive."""

@@ -244,6 +244,7 @@ class Access:
         operation = self.operation
         for memory in operation.memories:
             if memory.tensor is tensor:
+                memory.version += 1
                 return memory.shadow.write(operation, rows)
         shadow_of(operation, tensor)  # raises
         return None
@@ -258,7 +259,10 @@ class NoAccess(Access):
         """Do nothing."""
 
     def write(self, tensor: Any, rows: Rows) -> None:
-        """Do nothing."""
+        """Count the write, for observers."""
+        for memory in self.operation.memories:
+            if memory.tensor is tensor:
+                memory.version += 1
 
 
 def shadow_of(operation: Any, tensor: Any) -> Shadow:

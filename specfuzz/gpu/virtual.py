@@ -157,6 +157,7 @@ class VirtualDevice(Device):
         executed = self._executed
         if any(operation.n > executed[operation.index] for operation in hazards):
             poison(memory.tensor)
+            memory.version += 1
             self.progress += 1
 
 

@@ -75,6 +75,8 @@ def window_forward(
     prefix = kv_indices * before
     access.read(target_v1, prefix)
     access.write(target_v1, written)
+    access.read(target_v2, prefix)
+    access.write(target_v2, written)
 
     below = (xp.take(target_v1, prefix) * (weights.positions * before)).sum(1)[:, None]
     v1 = mix(tokens, positions)

@@ -52,7 +52,7 @@ class Viewer:
         self._pool: tuple[Any, PoolView] | None = None
         self._paths: tuple[int, tuple[CachedPath, ...]] = (-1, ())
         self._batches: dict[str, tuple[Any, BatchView]] = {}
-        self._cells: tuple[int, tuple[Any, ...]] = (-1, ())
+        self._cells: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._device: tuple[Any, DeviceView] | None = None
         self._relay: tuple[Any, RelayView] | None = None
 
@@ -84,8 +84,8 @@ class Viewer:
             queue=tuple([launch.number for launch in launches if not launch.settled]),
             batches=tuple([self._batch(name, batch, progress) for name, batch in batches if batch.reqs]),
             launches=launches,
-            relay=self._relay_view(holders, pending, progress),
-            device=self._device_view(holders, pending, progress),
+            relay=self._relay_view(holders, pending == 0),
+            device=self._device_view(holders, pending),
             writes=writes,
             races=tuple([_race(race) for race in races]),
             on_idle=idle,
@@ -93,6 +93,7 @@ class Viewer:
 
     def _req(self, req: Req, riding: int) -> ReqView:
         kv, gone = req.kv, req.rid in self._system.gone
+        known = self._reqs.get(req.rid)
         table, row = self._system.scheduler.req_to_token_pool, kv.req_pool_idx
         slots = None if row is None else table.host_rows[row][: kv.kv_allocated_len]
         facts = (
@@ -101,7 +102,6 @@ class Viewer:
             req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
             req.spec_num_correct_drafts, req.lock is None, riding, gone,
         )  # fmt: skip
-        known = self._reqs.get(req.rid)
         if known is not None and known[0] == facts:
             return known[1]
         view = ReqView(
@@ -163,49 +163,47 @@ class Viewer:
         self._batches[name] = (facts, view)
         return view
 
-    def _relay_view(self, holders: list[Req], pending: int, progress: int) -> RelayView:
-        rows = [(req.rid, req.kv.req_pool_idx or 0) for req in holders]
-        facts = (rows, progress, pending == 0)
+    def _relay_view(self, holders: list[Req], quiet: bool) -> RelayView:
+        relay = self._system.scheduler.future_map
+        buffers = (relay.new_seq_lens_buf, relay.output_tokens_buf, relay.topk_index_buf, relay.hidden_states_buf)
+        facts = (
+            [(req.rid, req.kv.req_pool_idx) for req in holders], [buffer.version for buffer in buffers], quiet
+        )  # fmt: skip
         if self._relay is not None and self._relay[0] == facts:
             return self._relay[1]
-        relay = self._system.scheduler.future_map
-        lens, tokens, topk, hidden = (
-            buffer.peek().tolist()
-            for buffer in (
-                relay.new_seq_lens_buf, relay.output_tokens_buf, relay.topk_index_buf, relay.hidden_states_buf,
-            )
-        )  # fmt: skip
-        view = RelayView(
-            rows={
-                rid: RelayRow(
-                    row=row, new_seq_len=_known(lens[row]), output_token=_known(tokens[row]),
-                    topk_index=_known(topk[row]), hidden=_known(hidden[row]),
-                )
-                for rid, row in rows
-            },
-            quiet=pending == 0,
-        )  # fmt: skip
+        lens, tokens, topk, hidden = [buffer.peek().tolist() for buffer in buffers]
+        rows = {}
+        for req in holders:
+            row = req.kv.req_pool_idx or 0
+            rows[req.rid] = RelayRow(
+                row=row, new_seq_len=_known(lens[row]), output_token=_known(tokens[row]),
+                topk_index=_known(topk[row]), hidden=_known(hidden[row]),
+            )  # fmt: skip
+        view = RelayView(rows=rows, quiet=quiet)
         self._relay = (facts, view)
         return view
 
-    def _device_view(self, holders: list[Req], pending: int, progress: int) -> DeviceView:
+    def _device_view(self, holders: list[Req], pending: int) -> DeviceView:
+        pool, table = self._system.scheduler.kv_pool, self._system.scheduler.req_to_token_pool.req_to_token
         held = [(req.rid, req.kv.req_pool_idx or 0, req.kv.kv_allocated_len) for req in holders]
-        facts = (held, pending, progress)
-        if self._device is not None and self._device[0] == facts:
-            return self._device[1]
-        if self._cells[0] != progress:
-            pool = self._system.scheduler.kv_pool
-            first, second = pool.target_v1.peek().tolist(), pool.target_v2.peek().tolist()
-            draft = None if pool.draft is None else tuple(pool.draft.peek().tolist())
-            table = self._system.scheduler.req_to_token_pool.req_to_token.peek().tolist()
-            self._cells = (progress, (tuple(first), tuple(second), draft, table))
-        first, second, draft, table = self._cells[1]
+        facts = (held, table.version, pending)
+        target, draft = self._cells_of(pool.target_v1), None if pool.draft is None else self._cells_of(pool.draft)
+        last = self._device
+        if last is not None and last[1].target_v1 is target and last[1].draft_v1 is draft and last[0] == facts:
+            return last[1]
+        cells = table.peek()
         view = DeviceView(
-            target_v1=first, target_v2=second, draft_v1=draft,
-            rows={rid: tuple(table[row][:length]) for rid, row, length in held}, pending=pending,
+            target_v1=target, target_v2=self._cells_of(pool.target_v2), draft_v1=draft,
+            rows={rid: tuple(cells[row, :length].tolist()) for rid, row, length in held}, pending=pending,
         )  # fmt: skip
         self._device = (facts, view)
         return view
+
+    def _cells_of(self, buffer: Buffer) -> tuple[int, ...]:
+        known = self._cells.get(buffer.name)
+        if known is None or known[0] != buffer.version:
+            known = self._cells[buffer.name] = (buffer.version, tuple(buffer.peek().tolist()))
+        return known[1]
 
 
 def _tokens(keys: tuple[Any, ...]) -> tuple[int, ...]:
