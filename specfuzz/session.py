@@ -8,7 +8,7 @@ from typing import Any
 
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event
-from specfuzz.core.judge import Judge, Tally
+from specfuzz.core.judge import Tally
 from specfuzz.core.legality import Ledger
 from specfuzz.core.oracle import Oracle, Reachable, Step
 from specfuzz.core.port import Comparing, System
@@ -46,7 +46,8 @@ class Session:
         self.fault: EngineFault | None = None
         self.skipped = 0
         self.lazy = False  # whether device work was pending after some host event
-        self._judge = Judge(oracles, goals, self.capabilities, tally if tally is not None else Tally())
+        self._judge = (tally if tally is not None else Tally()).panel(oracles, goals, self.capabilities)
+        self._judge.begin()
         self._memo: dict[Any, Any] = {}
         self._digest = hashlib.blake2b(digest_size=16) if keep_digest else None
         self._comparing = system if isinstance(system, Comparing) else None

@@ -15,36 +15,53 @@ from specfuzz.core.verdict import Clash, Verdict, Violation
 
 
 class Count:
-    """How often one oracle said what. applied = holds + violated."""
+    """How often one oracle said what. applied = holds + violated; what it looked at otherwise didn't apply."""
 
-    __slots__ = ("holds", "not_applicable", "unknown", "violated")
+    __slots__ = ("groups", "holds", "unknown", "violated")
 
     def __init__(self) -> None:
-        self.holds = self.violated = self.unknown = self.not_applicable = 0
+        self.holds = self.violated = self.unknown = 0
+        self.groups: list[_Group] = []
 
     @property
     def applied(self) -> int:
         """Judgements that said something."""
         return self.holds + self.violated
 
+    @property
+    def not_applicable(self) -> int:
+        """Looks that found nothing to judge."""
+        return sum(group.looks for group in self.groups) - self.holds - self.violated - self.looked_unknown
+
+    @property
+    def looked_unknown(self) -> int:
+        """UNKNOWN verdicts of looks (a run in which the oracle could not look at all counts one UNKNOWN, but no look)."""
+        return min(self.unknown, sum(group.looks for group in self.groups))
+
 
 class Tally:
-    """Counts over a whole campaign, by oracle and by reachable goal."""
+    """Counts over a whole campaign, by oracle and by reachable goal, and the panels that do the counting."""
 
     def __init__(self) -> None:
         self.oracles: dict[str, Count] = {}
         self.reached: dict[str, int] = {}
+        self._panels: dict[tuple[Any, ...], Panel] = {}
 
     def of(self, name: str) -> Count:
         """The counts of one oracle."""
         return self.oracles.setdefault(name, Count())
 
+    def panel(self, oracles: Sequence[Oracle], goals: Sequence[Reachable], capabilities: Capability) -> Panel:
+        """The judge for these; compiled once, since sorting the oracles costs as much as judging a hundred events."""
+        key = (tuple(map(id, oracles)), tuple(map(id, goals)), capabilities)
+        panel = self._panels.get(key)
+        if panel is None:
+            panel = self._panels[key] = Panel(oracles, goals, capabilities, self)
+        return panel
 
-Entry = tuple[Oracle, Callable[..., Any], Count]
 
-
-class Judge:
-    """All oracles compiled for one set of capabilities: by event class, then by scope.
+class Panel:
+    """All oracles and goals compiled for one set of capabilities: by event class, then by scope.
 
     An oracle whose needs aren't met never looks: it counts one UNKNOWN per run where only the view is missing, nothing
     where the engine lacks the ability, and is reported as not exercised in both cases.
@@ -53,92 +70,117 @@ class Judge:
     def __init__(
         self, oracles: Sequence[Oracle], goals: Sequence[Reachable], capabilities: Capability, tally: Tally
     ) -> None:
-        """tally: receives the counts."""
+        """tally: receives the counts; keeps this panel."""
         self._tally = tally
+        self._kept = (tuple(oracles), tuple(goals))  # their ids are the panel's key
+        self._unseen: list[Count] = []
         usable = [oracle for oracle in oracles if oracle.needs in capabilities]
         for oracle in oracles:
             count = tally.of(oracle.name)
             missing = oracle.needs & ~capabilities
             if missing and missing in OBSERVATIONS:
-                count.unknown += 1  # the engine may well do it, but nobody can see it
+                self._unseen.append(count)  # the engine may well do it, but nobody can see it
         for goal in goals:
             tally.reached.setdefault(goal.name, 0)
-        self._goals = [(goal.name, goal.reached) for goal in goals if goal.needs in capabilities]
+        reachable = [goal for goal in goals if goal.needs in capabilities]
         self._plans: dict[type[Event], _Plan] = {
-            event_type: _Plan([o for o in usable if o.on is None or event_type in o.on], tally)
+            event_type: _Plan(
+                [o for o in usable if o.on is None or event_type in o.on],
+                [g for g in reachable if g.on is None or event_type in g.on],
+                tally,
+            )
             for event_type in EVENT_TYPES.values()
         }
+
+    def begin(self) -> None:
+        """A new run starts."""
+        for count in self._unseen:
+            count.unknown += 1
 
     def judge(self, step: Step) -> list[Violation]:
         """Every violation that this step shows, in order of registration within each scope."""
         plan = self._plans[type(step.event)]
         clashes: list[tuple[Oracle, Clash, str | None]] = []
         before, after = step.before, step.after
-        if plan.request:
-            known = before.reqs
-            for rid, req in after.reqs.items():
-                # A request that was finished before this event and did not change has nothing new to say.
-                if req.finished_reason is not None and known.get(rid) is req:
-                    continue
-                _apply(plan.request, step, req, rid, clashes)
+        known = before.reqs
+        for rid, req in after.reqs.items():
+            if known.get(rid) is not req:
+                _apply(plan.changed, step, req, rid, clashes)
+            elif req.finished_reason is not None:
+                continue  # finished before this event and unchanged: it has nothing new to say
+            _apply(plan.request, step, req, rid, clashes)
+        launched = step.receipt.launch
         for launch in after.launches:
             if launch.entry_now:
                 _apply(plan.entry, step, launch, None, clashes)
             if launch.exit_now:
                 _apply(plan.exit, step, launch, None, clashes)
-            if launch.number == step.receipt.launch:
+            if launch.number == launched:
                 _apply(plan.launched, step, launch, None, clashes)
         if after.pool is not before.pool:
             _apply(plan.pool, step, after.pool, None, clashes)
-        for oracle, check, count in plan.run:
-            _count(oracle, count, check(step), None, clashes)
-        reached = self._tally.reached
-        for name, goal in self._goals:
+        plan.run.looks += 1
+        for oracle, check, count in plan.run.entries:
+            finding = check(step)
+            if finding is Verdict.HOLDS:
+                count.holds += 1
+            elif finding is not None:
+                _count(oracle, count, finding, None, clashes)
+        for name, goal in plan.goals:
             if goal(step):
-                reached[name] += 1
+                self._tally.reached[name] += 1
         return [_violation(step, *clash) for clash in clashes]
 
 
-class _Plan:
-    __slots__ = ("entry", "exit", "launched", "pool", "request", "run")
+Entry = tuple[Oracle, Callable[..., Any], Count]
+
+
+class _Group:
+    """Oracles of one event class, scope and point, and how often they have looked at a subject."""
+
+    __slots__ = ("entries", "looks")
 
     def __init__(self, oracles: list[Oracle], tally: Tally) -> None:
-        def entries(scope: Scope, point: Point | None = None) -> list[Entry]:
-            return [
-                (o, o.check, tally.of(o.name))
-                for o in oracles
-                if o.scope is scope and (point is None or o.point is point)
-            ]
+        self.looks = 0
+        self.entries: list[Entry] = [(o, o.check, tally.of(o.name)) for o in oracles]
+        for _, _, count in self.entries:
+            count.groups.append(self)
 
-        self.request = entries(Scope.REQUEST)
-        self.entry = entries(Scope.BATCH, Point.WORKER_ENTRY)
-        self.exit = entries(Scope.BATCH, Point.WORKER_EXIT)
-        self.launched = entries(Scope.BATCH, Point.AFTER_EVENT)
-        self.pool = entries(Scope.POOL)
-        self.run = entries(Scope.RUN)
+
+class _Plan:
+    __slots__ = ("changed", "entry", "exit", "goals", "launched", "pool", "request", "run")
+
+    def __init__(self, oracles: list[Oracle], goals: list[Reachable], tally: Tally) -> None:
+        def group(scope: Scope, point: Point | None = None, changed_only: bool = False) -> _Group:
+            chosen = [o for o in oracles if o.scope is scope and (point is None or o.point is point)]
+            return _Group([o for o in chosen if o.changed_only is changed_only], tally)
+
+        self.changed = group(Scope.REQUEST, changed_only=True)
+        self.request = group(Scope.REQUEST)
+        self.entry = group(Scope.BATCH, Point.WORKER_ENTRY)
+        self.exit = group(Scope.BATCH, Point.WORKER_EXIT)
+        self.launched = group(Scope.BATCH, Point.AFTER_EVENT)
+        self.pool = group(Scope.POOL)
+        self.run = group(Scope.RUN)
+        self.goals = [(goal.name, goal.reached) for goal in goals]
 
 
 def _apply(
-    entries: list[Entry], step: Step, subject: Any, rid: str | None, clashes: list[tuple[Oracle, Clash, str | None]]
+    group: _Group, step: Step, subject: Any, rid: str | None, clashes: list[tuple[Oracle, Clash, str | None]]
 ) -> None:
-    for oracle, check, count in entries:
+    group.looks += 1
+    for oracle, check, count in group.entries:
         finding = check(step, subject)
-        if finding is None:
-            count.not_applicable += 1
-        elif finding is Verdict.HOLDS:
+        if finding is Verdict.HOLDS:
             count.holds += 1
-        else:
+        elif finding is not None:
             _count(oracle, count, finding, rid, clashes)
 
 
 def _count(
     oracle: Oracle, count: Count, finding: Any, rid: str | None, clashes: list[tuple[Oracle, Clash, str | None]]
 ) -> None:
-    if finding is None:
-        count.not_applicable += 1
-    elif finding is Verdict.HOLDS:
-        count.holds += 1
-    elif finding is Verdict.UNKNOWN:
+    if finding is Verdict.UNKNOWN:
         count.unknown += 1
     elif isinstance(finding, Clash):
         count.violated += 1

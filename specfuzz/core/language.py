@@ -34,6 +34,7 @@ TOKEN_SHIFT = 20
 
 _WRAP = 1 << 64
 _HALF = 1 << 63
+_MASK = _WRAP - 1
 
 
 def wrap(value: int) -> int:
@@ -102,19 +103,24 @@ class Continuation:
                 del column[position:]
 
     def _feed(self, position: int) -> None:
-        token = self.tokens[position]
-        v1 = mix(token, position)
+        # `mix` and `wrap` written out: this is the hot path of every judgement of content.
+        x = (position + self.tokens[position] * MIX_A) & _MASK
+        v1 = x * (2 * x + 1) & _MASK
         if position == 0:
             digest, below = 0, 0
         else:
             before = position - 1
-            digest = wrap(self.digest[before] + layer1_weight(before) * self.cells1[before])
+            digest = (self.digest[before] + before * self.cells1[before]) & _MASK
             below = self.reduction[before]
-        v2 = mix(v1, digest)
+        v1 = v1 - _WRAP if v1 >= _HALF else v1
+        x = (digest + v1 * MIX_A) & _MASK
+        v2 = x * (2 * x + 1) & _MASK
+        v2 = v2 - _WRAP if v2 >= _HALF else v2
+        reduction = (below + (position + 1) * v2) & _MASK
         self.cells1.append(v1)
         self.cells2.append(v2)
-        self.digest.append(digest)
-        self.reduction.append(wrap(below + layer2_weight(position) * v2))
+        self.digest.append(digest - _WRAP if digest >= _HALF else digest)
+        self.reduction.append(reduction - _WRAP if reduction >= _HALF else reduction)
 
     def ensure(self, length: int) -> None:
         """Compute tokens [0, length) and the cells of [0, length - 1) at least."""

@@ -65,6 +65,7 @@ class Oracle:
     (exit_now), and at AFTER_EVENT for every launch that was made by this event;
     POOL: check(step, pool) only when the pool view is another object than before; RUN: check(step).
     on: event classes after which it looks; None = all. needs: without these capabilities it is not applicable.
+    changed_only: REQUEST scope only; look at requests whose view is another object than before.
     twin: the reachable goal that shows it had something to judge. protocol: ledger protocol ("pessimistic" or "any").
     """
 
@@ -80,17 +81,22 @@ class Oracle:
     needs: Capability = Capability.NONE
     on: tuple[type[Event], ...] | None = None
     protocol: str = "any"
+    changed_only: bool = False
     doc: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reachable:
-    """A goal that a run should reach at least once; without it a green run says little. reached(step) -> bool."""
+    """A goal that a run should reach at least once; without it a green run says little. reached(step) -> bool.
+
+    on: event classes after which it looks; None = all.
+    """
 
     name: str
     reached: Callable[[Step], bool]
     doc: str = ""
     needs: Capability = Capability.NONE
+    on: tuple[type[Event], ...] | None = None
 
 
 def _load_builtin() -> None:
@@ -118,6 +124,7 @@ def oracle(
     needs: Capability = Capability.NONE,
     on: tuple[type[Event], ...] | None = None,
     protocol: str = "any",
+    changed_only: bool = False,
 ) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
     """Register the decorated function as an oracle; raises UsageError for an empty formula, source or docstring."""
 
@@ -129,7 +136,7 @@ def oracle(
             name,
             Oracle(
                 name=name, formula=formula, clock=clock, owner=owner, point=point, scope=scope, source=source,
-                twin=twin, check=check, needs=needs, on=on, protocol=protocol,
+                twin=twin, check=check, needs=needs, on=on, protocol=protocol, changed_only=changed_only,
                 doc=(check.__doc__ or "").strip().splitlines()[0],
             ),
         )  # fmt: skip
@@ -138,14 +145,16 @@ def oracle(
     return declare
 
 
-def reachable(name: str, *, needs: Capability = Capability.NONE) -> Callable[[Goal], Goal]:
+def reachable(
+    name: str, *, needs: Capability = Capability.NONE, on: tuple[type[Event], ...] | None = None
+) -> Callable[[Goal], Goal]:
     """Register the decorated predicate as a reachable goal."""
 
     def declare(reached: Goal) -> Goal:
         doc = (reached.__doc__ or "").strip()
         if not doc:
             raise UsageError(f"reachable goal `{name}` has an empty docstring.")
-        REACHABLE.register(name, Reachable(name=name, reached=reached, doc=doc.splitlines()[0], needs=needs))
+        REACHABLE.register(name, Reachable(name=name, reached=reached, doc=doc.splitlines()[0], needs=needs, on=on))
         return reached
 
     return declare

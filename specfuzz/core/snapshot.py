@@ -18,7 +18,7 @@ class ReqView:
     slots: KV slots that the row names on positions [0, kv_allocated_len) in the order of the schedule stream; empty
     when it holds no row. Slot s belongs to page s // page_size.
     finished_reason: "stop", "length", "abort" or None; finished_len: output ids through the stop, None if it has no
-    position. to_finish: an abort waits for the next processed result. in_flight: launched, unsettled results with it.
+    position. to_finish: an abort waits for the next processed result.
     """
 
     rid: str
@@ -42,7 +42,6 @@ class ReqView:
     spec_num_correct_drafts: int = 0
     spec_correct_drafts_histogram: tuple[int, ...] = ()
     holds_lock: bool = False
-    in_flight: int = 0
 
     @property
     def seqlen(self) -> int:

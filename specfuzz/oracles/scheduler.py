@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
+from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Settle, Verify
 from specfuzz.core.lemmas import ceil_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
@@ -269,36 +269,6 @@ def clocks_tick_once(step: Step, req: ReqView) -> Finding:
         f"the clocks of {req.rid} went from ({before.decode_batch_idx}, {before.extend_batch_idx}) to "
         f"({req.decode_batch_idx}, {req.extend_batch_idx})",
         f"in this event it {why}",
-    )
-
-
-@oracle(
-    "retraction-resets",
-    formula="retracted => no row, no lock, committed = allocated = protected = 0, output kept, retraction_count + 1",
-    clock=Clock.HOST,
-    owner=Owner.SCHEDULER,
-    scope=Scope.REQUEST,
-    on=(Retract, Prepare, Mix),
-    source="sglang 0.5.23 managers/schedule_batch Req.reset_for_retract; vLLM #47900",
-    twin="retraction",
-)
-def retraction_resets(step: Step, req: ReqView) -> Finding:
-    """A retracted request gives back everything except its text."""
-    if req.rid not in step.receipt.retracted:
-        return None
-    before = step.before.reqs[req.rid]
-    found = (
-        req.req_pool_idx, req.kv_committed_len, req.kv_allocated_len, req.cache_protected_len, req.holds_lock,
-        req.is_retracted, req.retraction_count,
-    )  # fmt: skip
-    wanted = (None, 0, 0, 0, False, True, before.retraction_count + 1)
-    if found == wanted and req.output_ids == before.output_ids and not req.slots:
-        return HOLDS
-    names = "row, committed, allocated, protected, lock, is_retracted, retraction_count"
-    return Clash(
-        f"({names}) = {found} == {wanted}, {len(req.output_ids)} == {len(before.output_ids)} output tokens",
-        f"{req.rid} was retracted by this event",
-        f"({names}) is {found} and {len(before.output_ids)} output tokens became {len(req.output_ids)}",
     )
 
 

@@ -40,7 +40,7 @@ MISSING = _Missing()
 REQ_FIELDS = (
     "output_ids", "kv_committed_len", "kv_allocated_len", "cache_protected_len", "holds_kv", "finished_reason",
     "finished_len", "to_finish", "is_retracted", "retraction_count", "decode_batch_idx", "extend_batch_idx",
-    "spec_verify_ct", "spec_num_correct_drafts", "spec_correct_drafts_histogram", "inflight_middle_chunks", "in_flight",
+    "spec_verify_ct", "spec_num_correct_drafts", "spec_correct_drafts_histogram", "inflight_middle_chunks",
     "holds_lock", "prompt_len", "max_new",
 )  # fmt: skip
 RECEIPT_FIELDS = (

@@ -10,7 +10,7 @@ from typing import Any
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event, Submit
-from specfuzz.core.judge import Judge, Tally
+from specfuzz.core.judge import Tally
 from specfuzz.core.language import Continuation, prompt_tokens, unembed
 from specfuzz.core.legality import Asked, Launched, Ledger, Standing
 from specfuzz.core.oracle import ORACLES, REACHABLE, Step
@@ -19,14 +19,11 @@ from specfuzz.core.snapshot import (
     BatchView,
     CachedPath,
     DeviceView,
-    LaunchView,
     PoolView,
     RelayRow,
     RelayView,
     ReqView,
     Snapshot,
-    WorkerEntry,
-    WorkerExit,
 )
 
 EAGLE = EngineConfig(num_pages=100)
@@ -172,64 +169,6 @@ def batch(*reqs: ReqView, name: str = "running", **changes: Any) -> BatchView:
     return BatchView(**(fields | changes))
 
 
-# ---------------------------------------------------------------------------------------------------------- launches
-def launch(*reqs: ReqView, number: int = 2, mode: str = "DECODE", **changes: Any) -> LaunchView:
-    """A forward of the requests, enqueued and not executed; innocent in every respect."""
-    fields: dict[str, Any] = {
-        "number": number, "mode": mode, "rids": tuple(one.rid for one in reqs),
-        "req_pool_indices": tuple(one.req_pool_idx or 0 for one in reqs),
-        "committed": tuple(one.kv_committed_len for one in reqs),
-        "allocated": tuple(one.kv_allocated_len for one in reqs),
-        "rebound": ("spec_info", "input_ids"), "sampling_copied": True, "mode_after": mode, "held_changed": (),
-        "publishes": 1,
-    }  # fmt: skip
-    return LaunchView(**(fields | changes))
-
-
-def entry(*reqs: ReqView, lead: int = 0, width: int = 4, **changes: Any) -> WorkerEntry:
-    """What a verify reads that starts `lead` tokens past the host's committed length."""
-    starts = [one.kv_committed_len + lead for one in reqs]
-    lines = [text(one.rid) for one in reqs]
-    hidden = tuple(line.hidden(start) for line, start in zip(lines, starts, strict=True))
-    bonus = tuple(line.token(start) for line, start in zip(lines, starts, strict=True))
-    fields: dict[str, Any] = {
-        "seq_lens": tuple(starts), "input_tokens": tuple((token,) for token in bonus), "prefix_lens": tuple(starts),
-        "window": tuple(one.slots[start : start + width] for one, start in zip(reqs, starts, strict=True)),
-        "bonus": bonus,
-        "hidden": hidden, "topk_index": tuple(map(unembed, hidden)),
-    }  # fmt: skip
-    return WorkerEntry(**(fields | changes))
-
-
-def exit_(*reqs: ReqView, lead: int = 0, accept: int = 2, **changes: Any) -> WorkerExit:
-    """What a verify decides that starts `lead` past the committed length and accepts `accept` tokens per row."""
-    starts = [one.kv_committed_len + lead for one in reqs]
-    ends = tuple(start + accept for start in starts)
-    fields: dict[str, Any] = {
-        "accept_lens": (accept,) * len(reqs), "new_seq_lens": ends, "published": ends,
-        "next_tokens": tuple(
-            tuple(text(one.rid).tokens[start + 1 : start + accept + 1]) for one, start in zip(reqs, starts, strict=True)
-        ),
-    }  # fmt: skip
-    return WorkerExit(**(fields | changes))
-
-
-def executed(*reqs: ReqView, lead: int = 0, accept: int = 2, **changes: Any) -> LaunchView:
-    """A verify that ran to its end in this event."""
-    fields: dict[str, Any] = {
-        "entry": entry(*reqs, lead=lead), "exit": exit_(*reqs, lead=lead, accept=accept), "entry_now": True,
-        "exit_now": True, "published": True,
-    }  # fmt: skip
-    return launch(*reqs, **(fields | changes))
-
-
-def asked(
-    *rids: str, number: int = 2, mode: str = "DECODE", accept: int = 2, extended: tuple[str, ...] = ()
-) -> Launched:
-    """The same forward as it was asked for."""
-    return Launched(number, mode, rids, (accept,) * len(rids), (1,) * len(rids), extended)
-
-
 # ------------------------------------------------------------------------------------------------------------- steps
 def step(
     event: Event,
@@ -325,7 +264,7 @@ def verdict(name: str, row: Step) -> str:
     oracle = ORACLES.get(name)
     if oracle.needs not in row.capabilities:
         return "silent"
-    Judge([oracle], [], row.capabilities, tally).judge(row)
+    tally.panel([oracle], [], row.capabilities).judge(row)
     count = tally.of(name)
     for word in ("violated", "unknown", "holds"):
         if getattr(count, word):

@@ -13,19 +13,16 @@ from tests.oracles.build import (
     PLAIN,
     SYNC,
     EngineConfig,
-    asked,
     device,
-    executed,
-    exit_,
     extending,
     finished,
-    launch,
     path,
     pool,
     req,
     spoiled,
     step,
 )
+from tests.oracles.forwards import asked, executed, exit_, launch
 from tests.oracles.rows import Rows, rows
 
 A = req("a")

@@ -9,25 +9,8 @@ from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import BatchView, LaunchView, ReqView, WriteRecord
-from tests.oracles.build import (
-    EAGLE,
-    PLAIN,
-    SYNC,
-    asked,
-    batch,
-    device,
-    entry,
-    executed,
-    exit_,
-    finished,
-    launch,
-    pool,
-    relay,
-    req,
-    spoiled,
-    step,
-    text,
-)
+from tests.oracles.build import EAGLE, PLAIN, SYNC, batch, device, finished, pool, relay, req, spoiled, step, text
+from tests.oracles.forwards import asked, entry, executed, exit_, launch
 from tests.oracles.rows import Rows, rows
 
 A, B = req("a"), req("b")

@@ -8,7 +8,8 @@ from specfuzz.core.event import Evict, Idle, Settle
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import CachedPath, PoolView, ReqView
-from tests.oracles.build import EAGLE, PAGED, EngineConfig, asked, finished, out, path, pool, req, step
+from tests.oracles.build import EAGLE, PAGED, EngineConfig, finished, out, path, pool, req, step
+from tests.oracles.forwards import asked
 from tests.oracles.rows import Rows, rows
 
 A, B = req("a"), req("b")

@@ -6,7 +6,8 @@ from specfuzz.core.event import Abort, Evict, Idle, Prepare, Settle, Verify
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import BatchView, ReqView
-from tests.oracles.build import EAGLE, aborted, asked, batch, device, finished, gone, launch, pool, req, retracted, step
+from tests.oracles.build import EAGLE, aborted, batch, device, finished, gone, pool, req, retracted, step
+from tests.oracles.forwards import asked, launch
 from tests.oracles.rows import Rows, rows
 
 A, B = req("a"), req("b")

@@ -9,22 +9,8 @@ from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import ReqView
-from tests.oracles.build import (
-    PLAIN,
-    PROMPT,
-    aborted,
-    arm,
-    asked,
-    executed,
-    extending,
-    finished,
-    gone,
-    launch,
-    out,
-    req,
-    retracted,
-    step,
-)
+from tests.oracles.build import PLAIN, PROMPT, aborted, arm, extending, finished, gone, out, req, retracted, step
+from tests.oracles.forwards import asked, executed, launch
 from tests.oracles.rows import Rows, rows
 
 A = req(spec_verify_ct=2, spec_num_correct_drafts=1, spec_correct_drafts_histogram=(1, 1))

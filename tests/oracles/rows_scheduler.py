@@ -8,7 +8,8 @@ from specfuzz.core.event import Idle, Prefill, Prepare, Retract, Settle, Verify
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import ReqView
-from tests.oracles.build import PAGED, PLAIN, asked, gone, req, retracted, step
+from tests.oracles.build import PAGED, PLAIN, gone, req, retracted, step
+from tests.oracles.forwards import asked
 from tests.oracles.rows import Rows, rows
 
 PREPARED = Receipt(rows=("a",), mode="DECODE")

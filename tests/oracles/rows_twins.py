@@ -7,21 +7,8 @@ from dataclasses import replace
 from specfuzz.core.event import Abort, Evict, Idle, Prefill, Prepare, Publish, Retract, Settle, Verify
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
-from tests.oracles.build import (
-    PAGED,
-    asked,
-    device,
-    executed,
-    finished,
-    gone,
-    launch,
-    out,
-    path,
-    pool,
-    req,
-    retracted,
-    step,
-)
+from tests.oracles.build import PAGED, device, finished, gone, out, path, pool, req, retracted, step
+from tests.oracles.forwards import asked, executed, launch
 from tests.oracles.rows import Row
 
 A, B = req("a"), req("b")

@@ -7,7 +7,7 @@ import pytest
 from specfuzz.core.capability import OBSERVATIONS, Capability
 from specfuzz.core.clock import Scope
 from specfuzz.core.event import Idle
-from specfuzz.core.judge import Judge, Tally
+from specfuzz.core.judge import Tally
 from specfuzz.core.oracle import ORACLES, REACHABLE, Oracle
 from specfuzz.core.verdict import Violation
 from specfuzz.oracles.implications import IMPLICATIONS, implied_by, roots_first
@@ -55,7 +55,7 @@ def test_it_is_silent_where_it_does_not_apply(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_its_clash_says_values_and_two_facts(name: str) -> None:
     row = TABLES[name].broken[0]()
-    found = Judge([ORACLES.get(name)], [], row.capabilities, Tally()).judge(row)
+    found = Tally().panel([ORACLES.get(name)], [], row.capabilities).judge(row)
     assert all(one.values and one.fact and one.counterfact and one.fact != one.counterfact for one in found)
 
 
@@ -98,7 +98,7 @@ def test_an_engine_that_shows_nothing_makes_it_unknown_or_silent(oracle: Oracle)
     tally = Tally()
     row = TABLES[oracle.name].broken[0]()
     row.capabilities &= ~OBSERVATIONS
-    found = Judge([oracle], [], row.capabilities, tally).judge(row)
+    found = tally.panel([oracle], [], row.capabilities).judge(row)
     if oracle.needs & OBSERVATIONS:
         assert not found
         assert not tally.of(oracle.name).applied

@@ -118,7 +118,7 @@ DIFFERING: dict[str, tuple[Snapshot, str, str]] = {
             ("decode_batch_idx", 1, "scheduler"), ("extend_batch_idx", 1, "scheduler"),
             ("spec_verify_ct", 1, "result_processor"), ("spec_num_correct_drafts", 1, "result_processor"),
             ("spec_correct_drafts_histogram", (1,), "result_processor"), ("inflight_middle_chunks", 1, "scheduler"),
-            ("in_flight", 1, "scheduler"), ("holds_lock", True, "radix_cache"), ("slots", (5,), "kv_allocator"),
+            ("holds_lock", True, "radix_cache"), ("slots", (5,), "kv_allocator"),
         ]
     },
     "req.holds_kv": (with_req(req_pool_idx=None), "req_to_token_pool", "host"),

@@ -61,12 +61,7 @@ class Viewer:
         system = self._system
         scheduler, device = system.scheduler, system.device
         launches = system.watcher.views()
-        riding: dict[str, int] = {}
-        for launch in launches:
-            if not launch.settled:
-                for rid in launch.rids:
-                    riding[rid] = riding.get(rid, 0) + 1
-        reqs = {rid: self._req(req, riding.get(rid, 0)) for rid, req in system.reqs.items()}
+        reqs = {rid: self._req(req) for rid, req in system.reqs.items()}
         holders = [req for req in system.reqs.values() if req.kv.req_pool_idx is not None]
         pending, progress = device.pending(), device.progress
         races = device.take_races()
@@ -91,7 +86,7 @@ class Viewer:
             on_idle=idle,
         )
 
-    def _req(self, req: Req, riding: int) -> ReqView:
+    def _req(self, req: Req) -> ReqView:
         kv, gone = req.kv, req.rid in self._system.gone
         known = self._reqs.get(req.rid)
         table, row = self._system.scheduler.req_to_token_pool, kv.req_pool_idx
@@ -100,7 +95,7 @@ class Viewer:
             len(req.output_ids), kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, row, slots,
             req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
             req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
-            req.spec_num_correct_drafts, req.lock is None, riding, gone,
+            req.spec_num_correct_drafts, req.lock is None, gone,
         )  # fmt: skip
         if known is not None and known[0] == facts:
             return known[1]
@@ -115,7 +110,7 @@ class Viewer:
             inflight_middle_chunks=req.inflight_middle_chunks, spec_verify_ct=req.spec_verify_ct,
             spec_num_correct_drafts=req.spec_num_correct_drafts,
             spec_correct_drafts_histogram=tuple(req.spec_correct_drafts_histogram),
-            holds_lock=req.lock is not None, in_flight=riding,
+            holds_lock=req.lock is not None,
         )  # fmt: skip
         self._reqs[req.rid] = (facts, view)
         return view

@@ -39,11 +39,7 @@ class Observer:
     def snapshot(self, *, idle: bool = False) -> Snapshot:
         """The state now. idle: the idle checks ran in the last event."""
         driver, scheduler = self._driver, self._driver.scheduler
-        in_flight: dict[str, int] = {}
-        for launch in driver.queue:
-            for rid in launch.rids:
-                in_flight[rid] = in_flight.get(rid, 0) + 1
-        reqs = {rid: self._req(rid, req, in_flight.get(rid, 0)) for rid, req in driver.reqs.items()}
+        reqs = {rid: self._req(rid, req) for rid, req in driver.reqs.items()}
         prepared = driver.prepared
         return Snapshot(
             reqs=reqs,
@@ -62,7 +58,7 @@ class Observer:
         )
 
     # ------------------------------------------------------------------ host
-    def _req(self, rid: str, req: Any, in_flight: int) -> ReqView:
+    def _req(self, rid: str, req: Any) -> ReqView:
         kv = req.kv
         slots: tuple[int, ...] = ()
         if kv.req_pool_idx is not None:
@@ -72,7 +68,7 @@ class Observer:
             len(req.output_ids), kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, kv.req_pool_idx,
             slots, req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
             req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
-            req.spec_num_correct_drafts, tuple(req.spec_correct_drafts_histogram), req.lock is None, in_flight, gone,
+            req.spec_num_correct_drafts, tuple(req.spec_correct_drafts_histogram), req.lock is None, gone,
         )  # fmt: skip
         known = self._reqs.get(rid)
         if known is not None and known[0] == key:
@@ -100,7 +96,6 @@ class Observer:
             spec_num_correct_drafts=req.spec_num_correct_drafts,
             spec_correct_drafts_histogram=tuple(req.spec_correct_drafts_histogram),
             holds_lock=req.lock is not None,
-            in_flight=in_flight,
         )
         self._reqs[rid] = (key, view)
         return view
