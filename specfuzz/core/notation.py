@@ -111,9 +111,7 @@ def _parse(verb: str, inside: str | None, token: str) -> Event:
     try:
         return _READERS[verb](arguments)
     except (ValueError, IndexError):
-        raise NotationError(
-            f"`{token}` doesn't have the arguments of `{verb}`; write {_USAGE[verb]}."
-        ) from None
+        raise NotationError(f"`{token}` doesn't have the arguments of `{verb}`; write {_USAGE[verb]}.") from None
 
 
 def _rid(text: str) -> str:

@@ -20,17 +20,10 @@ from specfuzz.reference.streams import Streams
 POISON = -1
 
 
-def scatter_kernel(access: Access, buf: Array, rows: list[int], row_ids: Array, values: Array) -> None:
-    """buf[rows] = values. row_ids: the same rows as a device tensor (bs,)."""
-    buf[row_ids] = values
+def scatter_kernel(access: Access, buf: Array, rows: list[int], row_ids: Array, values: Array, step: int) -> None:
+    """buf[rows] = values + step. row_ids: the same rows as a device tensor (bs,)."""
+    buf[row_ids] = values + step
     access.read(values, None)
-    access.write(buf, rows)
-
-
-def scatter_next_len_kernel(access: Access, buf: Array, rows: list[int], row_ids: Array, seq_lens: Array) -> None:
-    """buf[rows] = seq_lens + 1: plain decoding's next length."""
-    buf[row_ids] = seq_lens + 1
-    access.read(seq_lens, None)
     access.write(buf, rows)
 
 
@@ -115,19 +108,21 @@ class FutureMap:
     # ------------------------------------------------------------------ producers
     def publish(self, batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
         """Scatter the next frontier of every row and record the fence. new_seq_lens: (bs,) int64."""
-        rows = batch.req_pool_indices_cpu
-        self._forward.launch(
-            "publish", scatter_kernel, self.new_seq_lens_buf, rows, batch.req_pool_indices, new_seq_lens
-        )
+        self.scatter_frontier(batch, new_seq_lens, 0)
         self.publish_ready = self._forward.record("publish_ready")
 
     def publish_plain(self, batch: ScheduleBatch) -> None:
         """Plain decoding: the next length is this one plus one."""
-        rows = batch.req_pool_indices_cpu
-        self._forward.launch(
-            "publish", scatter_next_len_kernel, self.new_seq_lens_buf, rows, batch.req_pool_indices, batch.seq_lens
-        )
+        assert batch.seq_lens is not None
+        self.scatter_frontier(batch, batch.seq_lens, 1)
         self.publish_ready = self._forward.record("publish_ready")
+
+    def scatter_frontier(self, batch: ScheduleBatch, seq_lens: Buffer, step: int) -> None:
+        """new_seq_lens_buf[rows of the batch] = seq_lens + step, on the forward stream."""
+        self._forward.launch(
+            "publish", scatter_kernel, self.new_seq_lens_buf, batch.req_pool_indices_cpu, batch.req_pool_indices,
+            seq_lens, step,
+        )  # fmt: skip
 
     def stash(self, batch: ScheduleBatch, payload: EagleDraftInput) -> None:
         """Scatter pending token and draft state of every row."""
@@ -146,6 +141,7 @@ class FutureMap:
             batch.req_pool_indices_cpu,
             batch.req_pool_indices,
             next_token_ids,
+            0,
         )
 
     # ------------------------------------------------------------------ consumers

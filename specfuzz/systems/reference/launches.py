@@ -116,11 +116,10 @@ class LaunchWatcher:
         self.open: list[LaunchRecord] = []
         runner, relay, worker = scheduler.forward, scheduler.future_map, scheduler.model_worker
         self._run_batch, self._work = runner.run_batch, worker.forward_batch_generation
-        self._publish, self._publish_plain = relay.publish, relay.publish_plain
+        self._publish = relay.scatter_frontier  # below whatever decides what to publish
         runner.run_batch = self._watch_run_batch  # type: ignore[method-assign]
         worker.forward_batch_generation = self._watch_worker  # type: ignore[method-assign]
-        relay.publish = self._watch_publish  # type: ignore[method-assign]
-        relay.publish_plain = self._watch_publish_plain  # type: ignore[method-assign]
+        relay.scatter_frontier = self._watch_publish  # type: ignore[method-assign]
 
     def oldest_unpublished(self) -> LaunchRecord | None:
         """The oldest unsettled launch whose publish the device has not reached."""
@@ -191,20 +190,12 @@ class LaunchWatcher:
                 batch.out_cache_loc, lens,
             )  # fmt: skip
 
-    def _watch_publish(self, batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
-        self._publish(batch, new_seq_lens)
-        self._published(new_seq_lens, 0)
-
-    def _watch_publish_plain(self, batch: ScheduleBatch) -> None:
-        self._publish_plain(batch)
-        assert batch.seq_lens is not None
-        self._published(batch.seq_lens, 1)
-
-    def _published(self, frontier: Buffer, step: int) -> None:
+    def _watch_publish(self, batch: ScheduleBatch, seq_lens: Buffer, step: int) -> None:
         record = self._current
         assert record is not None
+        self._publish(batch, seq_lens, step)
         record.publishes += 1
-        record.frontier = (frontier.watch(), step)
+        record.frontier = (seq_lens.watch(), step)
         record.published = record.returned = self._forward.record("published")
 
 
