@@ -60,9 +60,9 @@ class Device:
         home: the stream in whose order the caching allocator may hand the memory out again after the free.
         Its content counts as written in the host's past. Adopt a storage once: views of it would hide races.
         """
-        shadow = Shadow(name, self._races) if self._checks else None
         self._buffers += 1
-        return Buffer(self, self._adopt(Memory(tensor, name, self.stream(home), shadow)), self._buffers)
+        shadow = Shadow(name, self._races) if self._checks else None
+        return Buffer(self, self._adopt(Memory(tensor, name, self._streams[home], shadow)), self._buffers)
 
     def advance(self, stream_name: str, count: int) -> int:
         """Run up to `count` operations of that stream, up to the first whose predecessors have not run.
@@ -158,14 +158,16 @@ class Device:
 
     def _free(self, memory: Memory) -> None:
         home, host = memory.home, self._host
-        # `home.base` holds the waits that the home stream has queued, also those that no operation follows yet.
-        hazards = [
-            operation
-            for index, operation in memory.last.items()
-            if index != home.index and operation.n > home.base[index] and operation.n > host[index]
-        ]
-        for operation in hazards:
-            if self._checks:
+        base, home_index = home.base, home.index
+        hazards = []
+        for index, operation in memory.last.items():
+            # `home.base` holds the waits that the home stream has queued, also those that no operation follows yet.
+            n = operation.n
+            if n > base[index] and n > host[index] and index != home_index:
+                hazards.append(operation)
+        if not hazards:
+            return
+        if self._checks:
+            for operation in hazards:
                 self._races.add(USE_AFTER_FREE, memory.name, None, operation, "free", home.name)
-        if hazards:
-            self._reuse(memory, hazards)
+        self._reuse(memory, hazards)

@@ -74,8 +74,8 @@ class Buffer:
 
     def __del__(self) -> None:
         """Free the memory, now."""
-        memory = getattr(self, "_memory", None)
-        if memory is not None and memory.last:
+        memory = self._memory
+        if memory.last:
             self._device._free(memory)
 
 

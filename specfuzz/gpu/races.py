@@ -191,6 +191,8 @@ class Shadow:
 
     def _compare(self, kind: str, table: _Table, me: Stamp, given: Rows) -> None:
         rows = None if given is None else row_list(given)
+        if rows is not None and not rows:
+            return
         limit = me.base[table.index]
         if (kind == RAW and me.index == HOST_INDEX) or (kind == WAR and table.index == HOST_INDEX):
             kind = HOST_READ

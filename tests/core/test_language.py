@@ -82,9 +82,9 @@ def test_wrap_is_two_s_complement(value: int) -> None:
     assert wrap(value) == int.from_bytes((value % 2**64).to_bytes(8, "little"), "little", signed=True)
 
 
-def test_weights_are_odd_but_for_the_first() -> None:
-    assert layer1_weight(0) == 0 and all(layer1_weight(p) % 2 == 1 for p in range(1, 200))
-    assert all(layer2_weight(p) % 2 == 1 for p in range(200))
+def test_weights_differ_by_position_and_only_the_first_digest_weight_is_none() -> None:
+    assert [layer1_weight(p) for p in range(200)] == list(range(200))
+    assert [layer2_weight(p) for p in range(200)] == list(range(1, 201))
 
 
 @pytest.mark.parametrize("shared", [0, 1, 5, 8])
