@@ -1,9 +1,9 @@
 """`bench`: checked events per second against a bare machine with the same rules, and where the difference goes.
 
-Slices of three machines take turns in one run, so that all meet the same load on the machine: checked (every oracle and
-goal), unchecked (the same system, nobody judges) and bare (`BareSystem`, nobody judges). Each figure is the median over
-its slices. Events that were skipped are not counted. Seconds are CPU seconds of this process, so that waiting for a
-neighbour on the machine is not counted; only a system in another process is measured by the wall clock.
+Slices of two machines take turns in one run, so that both meet the same load: checked (the system, every oracle and
+goal) and bare (`BareSystem`, nobody judges). Each figure is the median over its slices; skipped events are not counted.
+Seconds are CPU seconds of this process, so that waiting for a neighbour on the machine is not counted; only a system in
+another process is measured by the wall clock.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
-from time import perf_counter, process_time
+from time import process_time
+from typing import Any
 
 from specfuzz.campaign.bare import BareSystem
 from specfuzz.campaign.running import Counts, identity_of, run_examples, run_seed, shorter
@@ -22,10 +23,11 @@ from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import VERBS, Event
 from specfuzz.core.judge import Tally
-from specfuzz.core.oracle import Oracle, Reachable
+from specfuzz.core.oracle import Oracle, Reachable, Step
 from specfuzz.core.port import System
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import Snapshot
+from specfuzz.core.verdict import Violation
 from specfuzz.errors import SpecfuzzError
 from specfuzz.session import Session
 from specfuzz.state_machine import PROFILES, Profile
@@ -69,14 +71,14 @@ class BenchReport:
 
 
 class TimedSystem:
-    """Passes everything on and adds up the seconds spent in `apply` and in `snapshot`."""
+    """Passes everything on and adds up the seconds spent in `apply`, in `snapshot` and in judging."""
 
-    def __init__(self, system: System, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, system: System, clock: Callable[[], float] = process_time) -> None:
         """system: does the work."""
         self._system = system
-        self._clock = clock
+        self.clock = clock
         self.name, self.version = system.name, system.version
-        self.apply_seconds = self.snapshot_seconds = 0.0
+        self.apply_seconds = self.snapshot_seconds = self.judge_seconds = 0.0
 
     def capabilities(self, config: EngineConfig) -> Capability:
         """As the system has it."""
@@ -88,33 +90,50 @@ class TimedSystem:
 
     def apply(self, event: Event) -> Receipt:
         """Timed."""
-        start = self._clock()
+        start = self.clock()
         receipt = self._system.apply(event)
-        self.apply_seconds += self._clock() - start
+        self.apply_seconds += self.clock() - start
         return receipt
 
     def snapshot(self) -> Snapshot:
         """Timed."""
-        start = self._clock()
+        start = self.clock()
         snapshot = self._system.snapshot()
-        self.snapshot_seconds += self._clock() - start
+        self.snapshot_seconds += self.clock() - start
         return snapshot
 
     def close(self) -> None:
         """As the system has it."""
         self._system.close()
 
+    def time_judge_of(self, session: Session) -> None:
+        """Time the session's judge from now on."""
+        session._judge = _TimedJudge(session._judge, self)  # type: ignore[assignment]
+
+
+class _TimedJudge:
+    """Stands before the judge of one session; the judge itself is shared by many."""
+
+    def __init__(self, judge: Any, timed: TimedSystem) -> None:
+        self._judge = judge
+        self._timed = timed
+
+    def judge(self, step: Step) -> list[Violation]:
+        clock = self._timed.clock
+        start = clock()
+        found = self._judge.judge(step)
+        self._timed.judge_seconds += clock() - start
+        return found
+
 
 @dataclass(slots=True)
 class _Slices:
-    """Seconds per event of one machine, slice by slice, and what its events were."""
+    """One machine, slice by slice: seconds per event, shares of them, and what its events were."""
 
-    events: int = 0
     per_event: list[float] = field(default_factory=list)
+    shares: dict[str, list[float]] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
     decoded_rows: list[int] = field(default_factory=list)
-    apply_share: list[float] = field(default_factory=list)
-    snapshot_share: list[float] = field(default_factory=list)
 
     def see(self, session: Session) -> None:
         for step in session.steps:
@@ -122,82 +141,44 @@ class _Slices:
             if step.receipt.launch is not None and step.receipt.mode == "DECODE":
                 self.decoded_rows.append(len(step.receipt.rows))
 
+    def add(self, events: int, seconds: float, timed: TimedSystem) -> None:
+        self.per_event.append(seconds / events)
+        spent = {"engine": timed.apply_seconds, "snapshot": timed.snapshot_seconds, "oracles": timed.judge_seconds}
+        for name, part in spent.items():
+            self.shares.setdefault(name, []).append(part / seconds)
+
     @property
     def rate(self) -> float:
         return 1 / median(self.per_event)
 
+    def time_share(self, name: str) -> float:
+        return median(self.shares[name])
+
     def share(self, kind: str) -> float:
         return self.kinds[kind] / max(1, self.kinds.total())
+
+    @property
+    def rows(self) -> float:
+        return sum(self.decoded_rows) / len(self.decoded_rows) if self.decoded_rows else 0.0
 
 
 def run_bench(plan: BenchPlan) -> BenchReport:
     """Measure. Raises SpecfuzzError if the system doesn't hold: a broken run says nothing about throughput."""
-    machines = {
-        "checked": (plan.system, plan.oracles, plan.goals, _Slices()),
-        "unchecked": (plan.system, (), (), _Slices()),
-        "bare": (BareSystem(), (), (), _Slices()),
-    }
+    checked, bare = _Slices(), _Slices()
+    bare_plan = replace(plan, system=BareSystem(), oracles=(), goals=())
     for number in range(plan.slices + 1):
-        for system, oracles, goals, slices in machines.values():
-            _slice(plan, system, oracles, goals, slices, number, warm_up=number == 0)
-    checked, unchecked, bare = (machines[name][3] for name in machines)
-    apply_share, snapshot_share = median(checked.apply_share), median(checked.snapshot_share)
-    oracle_share = max(0.0, 1 - checked.rate / unchecked.rate)
+        _slice(plan, checked, number)
+        _slice(bare_plan, bare, number)
     rows = (
-        _compared("checked events", checked.rate, "events/s", bare.rate),
-        _compared("unchecked events", unchecked.rate, "events/s", bare.rate),
-        _compared("bare events", bare.rate, "events/s", None),
-        _compared("share engine", apply_share, "of checked time", None),
-        _compared("share snapshot", snapshot_share, "of checked time", None),
-        _compared("share oracles", oracle_share, "of checked time", None),
-        _compared("share verify", checked.share("verify"), "of applied events", bare.share("verify")),
-        _compared("share settle", checked.share("settle"), "of applied events", bare.share("settle")),
-        _compared("live rows", _mean(checked.decoded_rows), "rows per verify", _mean(bare.decoded_rows)),
-        _compared("engine step", apply_share / checked.rate * 1e6, "us per event", None),
+        _row("checked events", checked.rate, "events/s", bare.rate),
+        _row("bare events", bare.rate, "events/s"),
+        *(_row(f"share {name}", checked.time_share(name), "of checked time") for name in checked.shares),
+        _row("engine step", checked.time_share("engine") / checked.rate * 1e6, "us per event"),
+        _row("share verify", checked.share("verify"), "of applied events", bare.share("verify")),
+        _row("share settle", checked.share("settle"), "of applied events", bare.share("settle")),
+        _row("live rows", checked.rows, "rows per verify", bare.rows),
     )
     return BenchReport(rows=rows, machine=describe_machine())
-
-
-def _compared(name: str, value: float, unit: str, baseline: float | None) -> Row:
-    return Row(name=name, value=value, unit=unit, baseline=baseline, ratio=value / baseline if baseline else None)
-
-
-def _slice(
-    plan: BenchPlan,
-    system: System,
-    oracles: Sequence[Oracle],
-    goals: Sequence[Reachable],
-    slices: _Slices,
-    number: int,
-    *,
-    warm_up: bool,
-) -> None:
-    timed, counts = TimedSystem(system, plan.clock), Counts()
-    seed = run_seed(plan.seed, plan.config, number)
-    sessions: list[Session] = []
-    start = plan.clock()
-    found = run_examples(
-        timed, plan.config, oracles, goals=goals, seed=seed, profile=shorter(plan.profile, plan.slice_examples),
-        tally=Tally(), counts=counts, on_end=sessions.append,
-    )  # fmt: skip
-    seconds = plan.clock() - start
-    if found is not None:
-        raise SpecfuzzError(
-            f"`{system.name}` ended in {identity_of(found)}: nothing can be measured on a run that breaks."
-        )
-    if warm_up:
-        return
-    for session in sessions:
-        slices.see(session)
-    slices.events += counts.events
-    slices.per_event.append(seconds / counts.events)
-    slices.apply_share.append(timed.apply_seconds / seconds)
-    slices.snapshot_share.append(timed.snapshot_seconds / seconds)
-
-
-def describe_machine() -> str:
-    """Processor, cores, Python; what a figure is worth nothing without."""
-    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
 
 
 def bench_rows_of(plan: BenchPlan) -> tuple[Row, ...]:
@@ -207,13 +188,36 @@ def bench_rows_of(plan: BenchPlan) -> tuple[Row, ...]:
     """
     slices = _Slices()
     for number in range(plan.slices + 1):
-        _slice(plan, plan.system, plan.oracles, plan.goals, slices, number, warm_up=number == 0)
-    name, step = plan.system.name, median(slices.apply_share) / slices.rate
+        _slice(plan, slices, number)
+    name, step = plan.system.name, slices.time_share("engine") / slices.rate
     return (
-        Row(name=f"{name} events", value=slices.rate, unit="events/s", baseline=1 / step, ratio=slices.rate * step),
-        Row(name=f"{name} engine step", value=step * 1e6, unit="us per event"),
+        _row(f"{name} events", slices.rate, "events/s", 1 / step),
+        _row(f"{name} engine step", step * 1e6, "us per event"),
     )
 
 
-def _mean(values: Sequence[int]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _row(name: str, value: float, unit: str, baseline: float | None = None) -> Row:
+    return Row(name=name, value=value, unit=unit, baseline=baseline, ratio=value / baseline if baseline else None)
+
+
+def _slice(plan: BenchPlan, slices: _Slices, number: int) -> None:
+    """Slice 0 warms up and is not kept."""
+    timed, counts = TimedSystem(plan.system, plan.clock), Counts()
+    start = plan.clock()
+    found = run_examples(
+        timed, plan.config, plan.oracles, goals=plan.goals, seed=run_seed(plan.seed, plan.config, number),
+        profile=shorter(plan.profile, plan.slice_examples), tally=Tally(), counts=counts,
+        on_start=timed.time_judge_of, on_end=slices.see if number else None,
+    )  # fmt: skip
+    seconds = plan.clock() - start
+    if found is not None:
+        raise SpecfuzzError(
+            f"`{plan.system.name}` ended in {identity_of(found)}: nothing can be measured on a run that breaks."
+        )
+    if number:
+        slices.add(counts.events, seconds, timed)
+
+
+def describe_machine() -> str:
+    """Architecture, cores, Python: what a figure is worth nothing without."""
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"

@@ -54,6 +54,7 @@ def run_examples(
     goals: Sequence[Reachable] = (),
     tally: Tally | None = None,
     counts: Counts | None = None,
+    on_start: Callable[[Session], None] | None = None,
     on_end: Callable[[Session], None] | None = None,
     keep_going: Callable[[], bool] = lambda: True,
 ) -> Session | EngineFault | None:
@@ -68,10 +69,13 @@ def run_examples(
 
     def new_session() -> Session:
         try:
-            return Session(system, config, oracles, goals, tally=shared)
+            session = Session(system, config, oracles, goals, tally=shared)
         except EngineFault as fault:
             ended.append(fault)
             raise _EndRun from fault
+        if on_start is not None:
+            on_start(session)
+        return session
 
     def after_example(session: Session) -> None:
         total.add(session)

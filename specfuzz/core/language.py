@@ -5,7 +5,7 @@ It is a two-layer transformer in miniature. At position p with input token t:
   D(p)                = sum of j * v1(j) over j < p                      layer-1 attention: digest of the prefix
   v2(p)               = mix(v1(p), D(p))                                 layer-2 cell
   O(p)                = sum of (j + 1) * v2(j) over j <= p               layer-2 attention
-with mix(a, b) = f(b + A * a), where f(x) = x * (2 * x + 1) permutes int64 and stirs the high bits.
+with mix(a, b) = f(b + A * a), where f(x) = x * (x | 1) stirs the high bits.
   token at p + 1      = the stop token if a stop is armed there, else unembed(O(p))
 All arithmetic wraps in int64, so tensors on any device agree bit for bit. An engine computes the sums by reading cells
 *through its row table*: one wrong, stale, missing or doubled slot changes the text.
@@ -54,7 +54,7 @@ def unembed(reduction: int) -> int:
 
 def _stir(x: int) -> int:
     x = wrap(x)
-    return wrap(x * (2 * x + 1))
+    return wrap(x * (x | 1))
 
 
 def layer1_weight(position: int) -> int:
@@ -105,7 +105,7 @@ class Continuation:
     def _feed(self, position: int) -> None:
         # `mix` and `wrap` written out: this is the hot path of every judgement of content.
         x = (position + self.tokens[position] * MIX_A) & _MASK
-        v1 = x * (2 * x + 1) & _MASK
+        v1 = x * (x | 1) & _MASK
         if position == 0:
             digest, below = 0, 0
         else:
@@ -114,7 +114,7 @@ class Continuation:
             below = self.reduction[before]
         v1 = v1 - _WRAP if v1 >= _HALF else v1
         x = (digest + v1 * MIX_A) & _MASK
-        v2 = x * (2 * x + 1) & _MASK
+        v2 = x * (x | 1) & _MASK
         v2 = v2 - _WRAP if v2 >= _HALF else v2
         reduction = (below + (position + 1) * v2) & _MASK
         self.cells1.append(v1)

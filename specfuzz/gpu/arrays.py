@@ -45,12 +45,12 @@ class NumpyArrays:
         return source.take(index)
 
     def rows(self, source: Array, index: Array) -> Array:
-        """source[index] along the first dimension."""
-        return source.take(index, axis=0)
+        """source[index] along the first dimension; an index that can't exist is forced into range."""
+        return source.take(index, axis=0, mode="clip")
 
     def gather(self, source: Array, columns: Array) -> Array:
-        """source[i, columns[i, j]]; source (bs, n), columns (bs, m)."""
-        return source.take(columns + _row_offsets(*source.shape))
+        """source[i, columns[i, j]]; source (bs, n), columns (bs, m). A column that can't exist gives some other cell."""
+        return source.take(columns + _row_offsets(*source.shape), mode="clip")
 
     def where(self, condition: Array, yes: Any, no: Any) -> Array:
         """Elementwise choice."""
@@ -67,10 +67,6 @@ class NumpyArrays:
     def cumprod(self, flags: Array) -> Array:
         """Running product of booleans along the second dimension, as 0 and 1."""
         return np.minimum.accumulate(flags, axis=1)
-
-    def clip(self, values: Array, most: int) -> Array:
-        """The values, forced into [0, most]."""
-        return np.minimum(np.maximum(values, 0), most)
 
 
 class TorchArrays:
@@ -99,12 +95,12 @@ class TorchArrays:
         return source[index]
 
     def rows(self, source: Array, index: Array) -> Array:
-        """source[index] along the first dimension."""
-        return source[index]
+        """source[index] along the first dimension; an index that can't exist is forced into range."""
+        return source[index.clamp(0, source.shape[0] - 1)]
 
     def gather(self, source: Array, columns: Array) -> Array:
-        """source[i, columns[i, j]]."""
-        return source.gather(1, columns)
+        """source[i, columns[i, j]]; a column that can't exist gives some other cell (another one than numpy's)."""
+        return source.gather(1, columns.clamp(0, source.shape[1] - 1))
 
     def where(self, condition: Array, yes: Any, no: Any) -> Array:
         """Elementwise choice."""
@@ -121,10 +117,6 @@ class TorchArrays:
     def cumprod(self, flags: Array) -> Array:
         """Running product of booleans along the second dimension."""
         return flags.cumprod(1)
-
-    def clip(self, values: Array, most: int) -> Array:
-        """The values, forced into [0, most]."""
-        return values.clamp(0, most)
 
 
 Arrays = NumpyArrays | TorchArrays

@@ -1,8 +1,9 @@
 """The tiny integer-exact model on arrays: the kernels of target and draft side (see core.language for the formulas).
 
-All cells are int64 and all arithmetic wraps, so numpy, torch on a CPU and torch on CUDA agree bit for bit. Positions
-that can't exist (a wrong length, a garbage relay value) are clipped into the row: a bookkeeping bug must show as wrong
-content, not as an IndexError.
+All cells are int64 and all arithmetic wraps, so numpy, torch on a CPU and torch on CUDA agree bit for bit. Kernels read
+a row's cells beyond its length too and weigh them with 0, as a masked attention does. Positions that can't exist (a
+wrong length, a garbage relay value) are clipped into the table: a bookkeeping bug must show as wrong content, not as an
+IndexError.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.races import Access
 
 
+#: Up to this row width the masked weights of every length are tabulated; a wider row computes them each time.
+_TABULATED = 1024
+
+
 class Weights:
     """Positions of one row width on the device, and the vocabulary to compute with. All int64.
 
     positions: (width,) 0, 1, ...: also layer 1's weights. reduction: (width,) = positions + 1: layer 2's weights.
     """
 
-    __slots__ = ("arrays", "positions", "reduction", "width")
+    __slots__ = ("_digest_below", "_reduction_below", "arrays", "positions", "reduction", "width")
 
     def __init__(self, width: int, arrays: Arrays) -> None:
         """width: cells of one req_to_token row."""
@@ -26,17 +31,36 @@ class Weights:
         self.width = width
         self.positions = arrays.arange(width)
         self.reduction = self.positions + 1
+        self._digest_below = self._reduction_below = None
+        if width <= _TABULATED:
+            below = self.positions < arrays.arange(width + 1)[:, None]
+            self._digest_below, self._reduction_below = self.positions * below, self.reduction * below
+
+    def digest_below(self, lens: Array) -> Array:
+        """Layer 1's weights with those at or above the row's length set to 0: (bs, width)."""
+        if self._digest_below is None:
+            return self.positions * (self.positions < lens[:, None])
+        return self.arrays.rows(self._digest_below, lens)
+
+    def reduction_below(self, lens: Array) -> Array:
+        """Layer 2's weights, likewise."""
+        if self._reduction_below is None:
+            return self.reduction * (self.positions < lens[:, None])
+        return self.arrays.rows(self._reduction_below, lens)
+
+
+def _stir(x: Array) -> Array:
+    return x * (x | 1)
 
 
 def mix(a: Array, b: Array) -> Array:
     """Elementwise int64 hash of two int64 arrays; equals `language.mix`."""
-    x = b + a * MIX_A
-    return x * (2 * x + 1)
+    return _stir(b + a * MIX_A)
 
 
 def unembed(reduction: Array) -> Array:
     """Token ids that follow layer-2 reductions; equals `language.unembed`."""
-    return ((reduction * (2 * reduction + 1)) >> TOKEN_SHIFT) & TOKEN_MASK
+    return (_stir(reduction) >> TOKEN_SHIFT) & TOKEN_MASK
 
 
 def plan_kernel(
@@ -67,26 +91,23 @@ def window_forward(
     (bs, E). out_cache_loc: (bs, E) slots to write, padding lanes name slot 0; None: the row's own slots.
     Returns (reductions O by window position (bs, E), window positions (bs, E)).
     """
-    xp, start = weights.arrays, base[:, None]
-    positions = start + weights.positions[: tokens.shape[1]]
-    window = xp.gather(kv_indices, xp.clip(positions, weights.width - 1))
+    xp = weights.arrays
+    positions = base[:, None] + weights.positions[: tokens.shape[1]]
+    window = xp.gather(kv_indices, positions)
     written = window if out_cache_loc is None else out_cache_loc
-    before = weights.positions < start
-    prefix = kv_indices * before
-    access.read(target_v1, prefix)
-    access.write(target_v1, written)
-    access.read(target_v2, prefix)
-    access.write(target_v2, written)
+    for layer in (target_v1, target_v2):
+        access.read(layer, kv_indices)
+        access.write(layer, written)
 
-    below = (xp.take(target_v1, prefix) * (weights.positions * before)).sum(1)[:, None]
+    below = (xp.take(target_v1, kv_indices) * weights.digest_below(base)).sum(1)
     v1 = mix(tokens, positions)
     target_v1[written] = v1
     weighted = xp.take(target_v1, window) * positions
-    digest = below + weighted.cumsum(1) - weighted
+    digest = below[:, None] + (weighted.cumsum(1) - weighted)
 
-    below = (xp.take(target_v2, prefix) * (weights.reduction * before)).sum(1)[:, None]
+    below = (xp.take(target_v2, kv_indices) * weights.reduction_below(base)).sum(1)
     target_v2[written] = mix(v1, digest)
-    return below + (xp.take(target_v2, window) * (positions + 1)).cumsum(1), positions
+    return below[:, None] + (xp.take(target_v2, window) * (positions + 1)).cumsum(1), positions
 
 
 def draft_kernel(
@@ -110,36 +131,29 @@ def draft_kernel(
     the bonus, then the proposals. digest_out: (bs,) written: D(C + 1), for the draft-extend of this round.
     """
     xp, steps = weights.arrays, verify_tokens.shape[1] - 1
-    positions = seq_lens[:, None] + weights.positions[1 : steps + 1]  # of the proposals
-    asked = xp.array([stop_positions, flip_at])
-    stops = positions == asked[0][:, None]
-    flips = (weights.positions[1 : steps + 1] == asked[1][:, None]) * FLIP_BIT
-    digest = draft_digest(access, weights, draft_kv, kv_indices, seq_lens)
+    access.read(draft_kv, kv_indices)
+    digest = (xp.take(draft_kv, kv_indices) * weights.reduction_below(seq_lens)).sum(1)
     digest_out[...] = digest
+    stops = xp.array(stop_positions) if max(stop_positions) >= 0 else None
     tokens, reduction, cells = topk_index, hidden, []
     verify_tokens[:, 0] = bonus_tokens
-    for step in range(steps):
-        position = positions[:, step]
-        tokens = xp.where(stops[:, step], STOP_TOKEN, tokens) ^ flips[:, step]
-        verify_tokens[:, step + 1] = tokens
+    position = seq_lens
+    for step in range(1, steps + 1):
+        position = position + 1
+        if stops is not None:
+            tokens = xp.where(position == stops, STOP_TOKEN, tokens)
+        if step in flip_at:
+            tokens = tokens ^ xp.array([FLIP_BIT if at == step else 0 for at in flip_at])
+        verify_tokens[:, step] = tokens
         v1 = mix(tokens, position)
         cells.append(v1)
-        if step + 1 < steps:
+        if step < steps:
             reduction = reduction + (position + 1) * mix(v1, digest)
             digest = digest + position * v1
             tokens = unembed(reduction)
-    scratch = xp.gather(kv_indices, xp.clip(positions - 1, weights.width - 1))
+    scratch = xp.gather(kv_indices, seq_lens[:, None] + weights.positions[:steps])
     draft_kv[scratch] = xp.stack(cells)
     access.write(draft_kv, scratch)
-
-
-def draft_digest(access: Access, weights: Weights, draft_kv: Array, kv_indices: Array, seq_lens: Array) -> Array:
-    """D(C + 1) from draft cells [0, C) through the row: cell i stands for the token at i + 1. (bs,) int64."""
-    before = weights.positions < seq_lens[:, None]
-    prefix = kv_indices * before
-    access.read(draft_kv, prefix)
-    digest: Array = (weights.arrays.take(draft_kv, prefix) * (weights.reduction * before)).sum(1)
-    return digest
 
 
 def verify_kernel(
@@ -167,8 +181,9 @@ def verify_kernel(
     reductions, positions = window_forward(
         access, weights, target_v1, target_v2, kv_indices, seq_lens, verify_tokens, None
     )
-    stops = positions + 1 == xp.array(stop_positions)[:, None]
-    predicted = xp.where(stops, STOP_TOKEN, unembed(reductions))
+    predicted = unembed(reductions)
+    if max(stop_positions) >= 0:
+        predicted = xp.where(positions + 1 == xp.array(stop_positions)[:, None], STOP_TOKEN, predicted)
     right = xp.cumprod(predicted[:, :-1] == verify_tokens[:, 1:]).sum(1)
     last = right[:, None]
     next_token_ids[...] = predicted
@@ -199,11 +214,13 @@ def extend_kernel(
     xp = weights.arrays
     access.read(seq_lens, None)
     tokens, locs = pad_windows(xp, input_ids, extend_lens), pad_windows(xp, out_cache_loc, extend_lens)
-    asked = xp.array([extend_lens, stop_positions])
-    lens, stops = asked[0], asked[1]
+    lens = xp.array(extend_lens)
     reductions, _ = window_forward(access, weights, target_v1, target_v2, kv_indices, seq_lens - lens, tokens, locs)
     final = xp.gather(reductions, lens[:, None] - 1)[:, 0]
-    next_token_ids[...] = xp.where(seq_lens == stops, STOP_TOKEN, unembed(final))
+    sampled = unembed(final)
+    if max(stop_positions) >= 0:
+        sampled = xp.where(seq_lens == xp.array(stop_positions), STOP_TOKEN, sampled)
+    next_token_ids[...] = sampled
     hidden_states[...] = final
 
 
@@ -240,7 +257,7 @@ def draft_after_verify_kernel(
     """
     xp = weights.arrays
     positions = seq_lens[:, None] + weights.positions[: next_token_ids.shape[1]]
-    window = xp.gather(kv_indices, xp.clip(positions, weights.width - 1))
+    window = xp.gather(kv_indices, positions)
     _draft_extend(
         access, weights, draft_kv, window, positions, digest, next_token_ids, accept_lens[:, None] - 1, hidden_in,
         topk_index, hidden_out,
@@ -269,8 +286,9 @@ def draft_prefill_kernel(
     following = xp.where(lanes == last, next_token_ids[:, None], _shifted_left(xp, tokens))
     positions = base[:, None] + lanes
     # Padding lanes write to slot 0.
-    window = xp.gather(kv_indices, xp.clip(positions, weights.width - 1)) * (lanes <= last)
-    digest = draft_digest(access, weights, draft_kv, kv_indices, base)
+    window = xp.gather(kv_indices, positions) * (lanes <= last)
+    access.read(draft_kv, kv_indices)
+    digest = (xp.take(draft_kv, kv_indices) * weights.reduction_below(base)).sum(1)
     _draft_extend(
         access, weights, draft_kv, window, positions, digest, following, last, hidden_in, topk_index, hidden_out
     )
@@ -306,7 +324,7 @@ def _draft_extend(
     draft_kv[window] = cells
     access.write(draft_kv, window)
     weighted = cells * ahead
-    digests = digest[:, None] + weighted.cumsum(1) - weighted
+    digests = digest[:, None] + (weighted.cumsum(1) - weighted)
     v2 = mix(xp.gather(cells, last), xp.gather(digests, last))
     reduction = hidden_in + ((xp.gather(ahead, last) + 1) * v2)[:, 0]
     hidden_out[...] = reduction

@@ -31,7 +31,7 @@ def unembed(reduction: Ints) -> Ints:
 
 
 def _stir(x: Ints) -> Ints:
-    return x * (2 * x + 1)
+    return x * (x | 1)
 
 
 @dataclass(slots=True)
