@@ -2,8 +2,8 @@
 
 Slices of two machines take turns in one run, so that both meet the same load: checked (the system, every oracle and
 goal) and bare (`BareSystem`, nobody judges). Each figure is the median over its slices; skipped events are not counted.
-Seconds are CPU seconds of this process, so that waiting for a neighbour on the machine is not counted; only a system in
-another process is measured by the wall clock.
+Seconds are CPU seconds of this process, so that waiting for a neighbour on the machine is not counted; a system that
+may live in another process is measured by the wall clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 from specfuzz.campaign.bare import BareSystem
@@ -35,10 +35,13 @@ from specfuzz.state_machine import PROFILES, Profile
 #: EAGLE under overlap, 3 draft steps, radix cache and rows for four: the shape that the figures are quoted for.
 BENCH_CONFIG = EngineConfig(algorithm="EAGLE", overlap=True, page_size=1, spec_steps=3, draft_token_num=4, max_reqs=4)
 
+#: Systems that do all their work in this process.
+IN_PROCESS = frozenset({"bare", "mutated", "reference"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlan:
-    """slices: per machine, after one that warms up; slice_examples: examples in each; clock: in seconds."""
+    """slices: per machine, after one that warms up; slice_examples: examples in each; clock: None takes `clock_for`."""
 
     system: System
     oracles: Sequence[Oracle]
@@ -48,7 +51,7 @@ class BenchPlan:
     slices: int = 5
     slice_examples: int = 40
     profile: Profile = PROFILES["dev"]
-    clock: Callable[[], float] = process_time
+    clock: Callable[[], float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,7 @@ class _Slices:
 def run_bench(plan: BenchPlan) -> BenchReport:
     """Measure. Raises SpecfuzzError if the system doesn't hold: a broken run says nothing about throughput."""
     checked, bare = _Slices(), _Slices()
-    bare_plan = replace(plan, system=BareSystem(), oracles=(), goals=())
+    bare_plan = replace(plan, system=BareSystem(), oracles=(), goals=(), clock=plan.clock or clock_for(plan.system))
     for number in range(plan.slices + 1):
         _slice(plan, checked, number)
         _slice(bare_plan, bare, number)
@@ -182,10 +185,7 @@ def run_bench(plan: BenchPlan) -> BenchReport:
 
 
 def bench_rows_of(plan: BenchPlan) -> tuple[Row, ...]:
-    """Events per second of another system through the same machine, beside its own step cost; e.g. a real engine.
-
-    Its process has a clock of its own: give `clock=perf_counter`.
-    """
+    """Events per second of another system through the same machine, beside its own step cost; e.g. a real engine."""
     slices = _Slices()
     for number in range(plan.slices + 1):
         _slice(plan, slices, number)
@@ -202,20 +202,26 @@ def _row(name: str, value: float, unit: str, baseline: float | None = None) -> R
 
 def _slice(plan: BenchPlan, slices: _Slices, number: int) -> None:
     """Slice 0 warms up and is not kept."""
-    timed, counts = TimedSystem(plan.system, plan.clock), Counts()
-    start = plan.clock()
+    clock = plan.clock or clock_for(plan.system)
+    timed, counts = TimedSystem(plan.system, clock), Counts()
+    start = clock()
     found = run_examples(
         timed, plan.config, plan.oracles, goals=plan.goals, seed=run_seed(plan.seed, plan.config, number),
         profile=shorter(plan.profile, plan.slice_examples), tally=Tally(), counts=counts,
         on_start=timed.time_judge_of, on_end=slices.see if number else None,
     )  # fmt: skip
-    seconds = plan.clock() - start
+    seconds = clock() - start
     if found is not None:
         raise SpecfuzzError(
             f"`{plan.system.name}` ended in {identity_of(found)}: nothing can be measured on a run that breaks."
         )
     if number:
         slices.add(counts.events, seconds, timed)
+
+
+def clock_for(system: System) -> Callable[[], float]:
+    """CPU seconds where all the work is known to be done in this process, else the wall clock."""
+    return process_time if system.name.partition(":")[0] in IN_PROCESS else perf_counter
 
 
 def describe_machine() -> str:

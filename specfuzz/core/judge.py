@@ -14,6 +14,9 @@ from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Verdict, Violation
 
 
+HOLDS = Verdict.HOLDS
+
+
 class Count:
     """How often one oracle said what. applied = holds + violated; what it looked at otherwise didn't apply."""
 
@@ -102,33 +105,40 @@ class Panel:
         plan = self._plans[type(step.event)]
         clashes: list[tuple[Oracle, Clash, str | None]] = []
         before, after = step.before, step.after
-        known = before.reqs
-        for rid, req in after.reqs.items():
-            if known.get(rid) is not req:
-                _apply(plan.changed, step, req, rid, clashes)
-            elif req.finished_reason is not None:
-                continue  # finished before this event and unchanged: it has nothing new to say
-            _apply(plan.request, step, req, rid, clashes)
-        launched = step.receipt.launch
-        for launch in after.launches:
-            if launch.entry_now:
-                _apply(plan.entry, step, launch, None, clashes)
-            if launch.exit_now:
-                _apply(plan.exit, step, launch, None, clashes)
-            if launch.number == launched:
-                _apply(plan.launched, step, launch, None, clashes)
-        if after.pool is not before.pool:
+        changed, every = plan.changed, plan.every
+        if changed.entries or every.entries:
+            known = before.reqs
+            for rid, req in after.reqs.items():
+                if known.get(rid) is not req:
+                    _apply(changed, step, req, rid, clashes)
+                elif req.finished_reason is not None:
+                    continue  # finished before this event and unchanged: it has nothing new to say
+                if every.entries:
+                    _apply(every, step, req, rid, clashes)
+        if after.launches and plan.forwards:
+            launched = step.receipt.launch
+            for launch in after.launches:
+                if launch.entry_now:
+                    _apply(plan.entry, step, launch, None, clashes)
+                if launch.exit_now:
+                    _apply(plan.exit, step, launch, None, clashes)
+                if launch.number == launched:
+                    _apply(plan.launched, step, launch, None, clashes)
+        if after.pool is not before.pool and plan.pool.entries:
             _apply(plan.pool, step, after.pool, None, clashes)
-        plan.run.looks += 1
-        for oracle, check, count in plan.run.entries:
+        run = plan.run
+        run.looks += 1
+        for oracle, check, count in run.entries:
             finding = check(step)
-            if finding is Verdict.HOLDS:
+            if finding is HOLDS:
                 count.holds += 1
             elif finding is not None:
                 _count(oracle, count, finding, None, clashes)
         for name, goal in plan.goals:
             if goal(step):
                 self._tally.reached[name] += 1
+        if not clashes:
+            return []
         return [_violation(step, *clash) for clash in clashes]
 
 
@@ -148,7 +158,13 @@ class _Group:
 
 
 class _Plan:
-    __slots__ = ("changed", "entry", "exit", "goals", "launched", "pool", "request", "run")
+    """The groups that look after one event class.
+
+    changed, every: request rules for requests whose view changed, and for every request that may have news. forwards:
+    whether any rule looks at launches.
+    """
+
+    __slots__ = ("changed", "entry", "every", "exit", "forwards", "goals", "launched", "pool", "run")
 
     def __init__(self, oracles: list[Oracle], goals: list[Reachable], tally: Tally) -> None:
         def group(scope: Scope, point: Point | None = None, changed_only: bool = False) -> _Group:
@@ -156,10 +172,11 @@ class _Plan:
             return _Group([o for o in chosen if o.changed_only is changed_only], tally)
 
         self.changed = group(Scope.REQUEST, changed_only=True)
-        self.request = group(Scope.REQUEST)
+        self.every = group(Scope.REQUEST)
         self.entry = group(Scope.BATCH, Point.WORKER_ENTRY)
         self.exit = group(Scope.BATCH, Point.WORKER_EXIT)
         self.launched = group(Scope.BATCH, Point.AFTER_EVENT)
+        self.forwards = bool(self.entry.entries or self.exit.entries or self.launched.entries)
         self.pool = group(Scope.POOL)
         self.run = group(Scope.RUN)
         self.goals = [(goal.name, goal.reached) for goal in goals]
@@ -171,7 +188,7 @@ def _apply(
     group.looks += 1
     for oracle, check, count in group.entries:
         finding = check(step, subject)
-        if finding is Verdict.HOLDS:
+        if finding is HOLDS:
             count.holds += 1
         elif finding is not None:
             _count(oracle, count, finding, rid, clashes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from specfuzz.core.config import EngineConfig
@@ -41,6 +42,20 @@ class Standing(StrEnum):
     FINISHED = "finished"
 
 
+@lru_cache(maxsize=1024)  # a campaign asks for the same few hundred requests over and over
+def _plain_text(rid: str, prompt_len: int, shared_len: int) -> Continuation:
+    """The text of a request without a stop, shared by every ledger of the process: nobody may arm a stop in it."""
+    return Continuation(prompt_tokens(rid, prompt_len, shared_len))
+
+
+def _copied(text: Continuation) -> Continuation:
+    twin = Continuation(())
+    twin.stops = set(text.stops)
+    for column in ("tokens", "cells1", "cells2", "digest", "reduction"):
+        setattr(twin, column, getattr(text, column)[:])
+    return twin
+
+
 @dataclass(slots=True)
 class Asked:
     """One request as it was asked for. decided: output tokens fixed by launched forwards; settled: those on the host.
@@ -61,7 +76,13 @@ class Asked:
     text: Continuation = field(init=False)
 
     def __post_init__(self) -> None:
-        self.text = Continuation(prompt_tokens(self.submit.rid, self.submit.prompt_len, self.submit.shared_len))
+        self.text = _plain_text(self.submit.rid, self.submit.prompt_len, self.submit.shared_len)
+
+    def arm_stop(self, at: int) -> None:
+        """A stop token stands at output index `at` from now on; the earliest one counts."""
+        self.stop_at = at if self.stop_at is None else min(self.stop_at, at)
+        self.text = _copied(self.text)
+        self.text.arm_stop(self.submit.prompt_len + at)
 
     def final_length(self) -> int:
         """Output tokens that a client may see at most: through the armed stop or the cap, whichever comes first."""
@@ -139,30 +160,31 @@ class Ledger:
             self._settle(receipt)
         for rid in receipt.retracted:
             self._requeue(rid)
-        match event:
-            case Submit():
-                self.requests[event.rid] = Asked(submit=event)
-            case Prefill() | Mix() if receipt.launch is not None:
-                self._launch_extend(receipt)
-            case Prepare():
-                self.prepared = receipt.rows or None
-            case Verify() if receipt.launch is not None:
-                self._launch_decode(event, receipt)
-            case Publish():
-                pending = self.unpublished()
-                self.published = pending[0].number if pending else self.published
-            case Finish():
-                asked = self.requests[event.rid]
-                asked.stop_at = event.at if asked.stop_at is None else min(asked.stop_at, event.at)
-                asked.text.arm_stop(asked.submit.prompt_len + event.at)
-            case Abort():
-                self.requests[event.rid].aborted = True
-            case _:
-                pass
+        told = _TOLD.get(type(event))
+        if told is not None:
+            told(self, event, receipt)
         for rid, _reason, _length in receipt.finished:
             self.requests[rid].standing = Standing.FINISHED
 
-    def _launch_extend(self, receipt: Receipt) -> None:
+    def _submitted(self, event: Submit, receipt: Receipt) -> None:
+        self.requests[event.rid] = Asked(submit=event)
+
+    def _prepared(self, event: Prepare, receipt: Receipt) -> None:
+        self.prepared = receipt.rows or None
+
+    def _asked_to_publish(self, event: Publish, receipt: Receipt) -> None:
+        pending = self.unpublished()
+        self.published = pending[0].number if pending else self.published
+
+    def _armed(self, event: Finish, receipt: Receipt) -> None:
+        self.requests[event.rid].arm_stop(event.at)
+
+    def _aborted(self, event: Abort, receipt: Receipt) -> None:
+        self.requests[event.rid].aborted = True
+
+    def _launch_extend(self, event: Prefill | Mix, receipt: Receipt) -> None:
+        if receipt.launch is None:
+            return
         admitted = tuple(rid for rid, _prefix, _extend in receipt.admitted)
         for rid in admitted:
             asked = self.requests[rid]
@@ -175,6 +197,8 @@ class Ledger:
         self._launched(receipt, tuple(1 for _ in receipt.rows), admitted)
 
     def _launch_decode(self, event: Verify, receipt: Receipt) -> None:
+        if receipt.launch is None:
+            return
         wanted = dict(event.accept)
         accept = tuple(max(1, min(wanted.get(rid, 1), self.config.max_accept)) for rid in receipt.rows)
         for rid, run in zip(receipt.rows, accept, strict=True):
@@ -210,19 +234,9 @@ class Ledger:
         twin = Ledger(self.config)
         for rid, asked in self.requests.items():
             other = Asked(submit=asked.submit)
-            for name in (
-                "standing",
-                "decided",
-                "settled",
-                "stop_at",
-                "aborted",
-                "was_retracted",
-                "extend_settled",
-                "lives",
-            ):
+            for name in _COPIED:
                 setattr(other, name, getattr(asked, name))
-            if asked.stop_at is not None:
-                other.text.arm_stop(asked.submit.prompt_len + asked.stop_at)
+            other.text = asked.text
             twin.requests[rid] = other
         twin.in_flight, twin.settled = list(self.in_flight), list(self.settled)
         twin.prepared, twin.launches, twin.published, twin.events = (
@@ -312,6 +326,12 @@ def _idle(ledger: Ledger, event: Idle) -> bool:
 _ADMITS: dict[type[Event], Callable[[Ledger, Any], bool]] = {
     Submit: _submit, Prefill: _prefill, Mix: _mix, Prepare: _prepare, Verify: _verify, Publish: _publish,
     Advance: _advance, Settle: _settle, Finish: _finish, Abort: _abort, Retract: _retract, Evict: _evict, Idle: _idle,
+}  # fmt: skip
+
+#: What each event changes in the ledger beyond what its receipt says; the others change nothing more.
+_TOLD: dict[type[Event], Callable[[Ledger, Any, Receipt], None]] = {
+    Submit: Ledger._submitted, Prefill: Ledger._launch_extend, Mix: Ledger._launch_extend, Prepare: Ledger._prepared,
+    Verify: Ledger._launch_decode, Publish: Ledger._asked_to_publish, Finish: Ledger._armed, Abort: Ledger._aborted,
 }  # fmt: skip
 
 _BETWEEN_LAUNCH_AND_SETTLE = frozenset({Settle, Advance, Idle})

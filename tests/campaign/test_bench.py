@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from specfuzz.campaign.bare import BareSystem
-from specfuzz.campaign.bench import BenchPlan, BenchReport, TimedSystem, bench_rows_of, run_bench
+from specfuzz.campaign.bench import BenchPlan, BenchReport, TimedSystem, bench_rows_of, clock_for, run_bench
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Submit
 from specfuzz.errors import SpecfuzzError
@@ -51,3 +53,11 @@ def test_only_apply_and_snapshot_are_timed() -> None:
     timed.apply(Submit("a", 2, 1))
     timed.snapshot()
     assert (timed.apply_seconds, timed.snapshot_seconds) == (1, 1)
+
+
+def test_a_system_that_may_live_in_another_process_is_measured_by_the_wall_clock() -> None:
+    class Remote(BareSystem):
+        name = "sglang:mutant=late-result"
+
+    assert clock_for(Remote()) is time.perf_counter
+    assert clock_for(BareSystem()) is time.process_time

@@ -240,12 +240,7 @@ def capabilities(config: EngineConfig) -> Capability:
 
 def arm(rid: str, at: int) -> Change:
     """Ledger change: a stop token at output index `at`."""
-
-    def change(ledger: Ledger) -> None:
-        ledger.requests[rid].stop_at = at
-        ledger.requests[rid].text.arm_stop(PROMPT + at)
-
-    return change
+    return lambda ledger: ledger.requests[rid].arm_stop(at)
 
 
 def aborted(rid: str) -> Change:
@@ -275,4 +270,5 @@ def verdict(name: str, row: Step) -> str:
 def reached(name: str, row: Step) -> bool:
     """Whether the step reaches the goal, which must be reachable at all there."""
     goal = REACHABLE.get(name)
-    return goal.needs in row.capabilities and goal.reached(row)
+    looks = goal.on is None or type(row.event) in goal.on
+    return looks and goal.needs in row.capabilities and goal.reached(row)
