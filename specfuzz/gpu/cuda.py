@@ -113,16 +113,16 @@ class KeptAccess(Access):
     __slots__ = ("device",)
 
     def __init__(self, device: CudaDevice) -> None:
-        super().__init__()
+        super().__init__(device._races)
         self.device = device
 
     def read(self, tensor: torch.Tensor, rows: Rows) -> None:
         """Keep the declaration of a read."""
-        self.device._keep(shadow_of(self.operation, tensor), self.operation, rows, writes=False)
+        self.device._keep(shadow_of(self.operation, tensor, self._log), self.operation, rows, writes=False)
 
     def write(self, tensor: torch.Tensor, rows: Rows) -> None:
         """Keep the declaration of a write."""
-        self.device._keep(shadow_of(self.operation, tensor), self.operation, rows, writes=True)
+        self.device._keep(shadow_of(self.operation, tensor, self._log), self.operation, rows, writes=True)
 
 
 _Kept = tuple[Shadow, Operation, Rows, bool]

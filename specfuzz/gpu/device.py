@@ -9,7 +9,19 @@ import torch
 from specfuzz.errors import DeviceFault
 from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.memory import Buffer, Memory
-from specfuzz.gpu.races import HOST, HOST_INDEX, USE_AFTER_FREE, Access, NoAccess, Race, RaceLog, Rows, Shadow, row_list
+from specfuzz.gpu.races import (
+    HOST,
+    HOST_INDEX,
+    USE_AFTER_FREE,
+    Access,
+    NoAccess,
+    Race,
+    RaceLog,
+    Rows,
+    Shadow,
+    row_list,
+    shadow_of_memory,
+)
 from specfuzz.gpu.streams import CLOCK_WIDTH, Clock, Event, Operation, Stream, join
 
 __all__ = ["STREAMS", "Buffer", "Device", "Event", "Stream"]
@@ -36,7 +48,7 @@ class Device:
         self._host: Clock = (0,) * CLOCK_WIDTH  # what is ordered before the next host action
         self._races = RaceLog()
         self._checks = check_races
-        self._access: Access = Access() if check_races else NoAccess()
+        self._access: Access = Access(self._races) if check_races else NoAccess(self._races)
         self._streams: dict[str, Any] = {}
         self._buffers = 0
         for name in STREAMS:
@@ -60,9 +72,8 @@ class Device:
         home: the stream in whose order the caching allocator may hand the memory out again after the free.
         Its content counts as written in the host's past. Adopt a storage once: views of it would hide races.
         """
-        self._buffers += 1
-        shadow = Shadow(name, self._races) if self._checks else None
-        return Buffer(self, self._adopt(Memory(tensor, name, self._streams[home], shadow)), self._buffers)
+        self._buffers = number = self._buffers + 1
+        return Buffer(self, self._adopt(Memory(tensor, name, self._streams[home])), number)
 
     def advance(self, stream_name: str, count: int) -> int:
         """Run up to `count` operations of that stream, up to the first whose predecessors have not run.
@@ -144,9 +155,9 @@ class Device:
         self._host = join(self._host, clock)
 
     def _host_access(self, buffer: Buffer, rows: Rows, *, writes: bool) -> None:
-        shadow = buffer._memory.shadow
-        if shadow is None:
+        if not self._checks:
             return
+        shadow = shadow_of_memory(buffer._memory, self._races)
         host = self._host
         n = host[HOST_INDEX] + 1
         stamp = Operation(HOST, HOST, HOST_INDEX, n, host)

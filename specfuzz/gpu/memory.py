@@ -30,11 +30,11 @@ class Memory:
 
     __slots__ = ("born", "home", "last", "name", "shadow", "tensor", "version")
 
-    def __init__(self, tensor: Array, name: str, home: Stream, shadow: Shadow | None) -> None:
+    def __init__(self, tensor: Array, name: str, home: Stream) -> None:
         self.tensor = tensor
         self.name = name
         self.home = home
-        self.shadow = shadow
+        self.shadow: Shadow | None = None  # made at the first declared access
         self.last: dict[int, Operation] = {}  # per stream the last operation that names it
         self.version = 0  # counts declared writes, so that an observer can tell "unchanged"
         self.born: Any = None  # cuda only: the event after which the adopted tensor is filled

@@ -227,9 +227,10 @@ class Access:
     when a comparison needs them, so they must not change afterwards (pass private ones).
     """
 
-    __slots__ = ("operation",)
+    __slots__ = ("_log", "operation")
 
-    def __init__(self) -> None:
+    def __init__(self, log: RaceLog) -> None:
+        self._log = log
         self.operation: Any = None  # the one that runs now; set by the device
 
     def read(self, tensor: Any, rows: Rows) -> None:
@@ -237,9 +238,12 @@ class Access:
         operation = self.operation
         for memory in operation.memories:  # like `shadow_of`, without the call: this is the hot path of the checker
             if memory.tensor is tensor:
-                return memory.shadow.read(operation, rows)
-        shadow_of(operation, tensor)  # raises
-        return None
+                shadow = memory.shadow
+                if shadow is None:
+                    shadow = memory.shadow = Shadow(memory.name, self._log)
+                shadow.read(operation, rows)
+                return
+        shadow_of(operation, tensor, self._log)  # raises
 
     def write(self, tensor: Any, rows: Rows) -> None:
         """Declare a write of `rows`: ints, an integer tensor of any shape, or None for the whole buffer."""
@@ -247,9 +251,12 @@ class Access:
         for memory in operation.memories:
             if memory.tensor is tensor:
                 memory.version += 1
-                return memory.shadow.write(operation, rows)
-        shadow_of(operation, tensor)  # raises
-        return None
+                shadow = memory.shadow
+                if shadow is None:
+                    shadow = memory.shadow = Shadow(memory.name, self._log)
+                shadow.write(operation, rows)
+                return
+        shadow_of(operation, tensor, self._log)  # raises
 
 
 class NoAccess(Access):
@@ -267,11 +274,19 @@ class NoAccess(Access):
                 memory.version += 1
 
 
-def shadow_of(operation: Any, tensor: Any) -> Shadow:
+def shadow_of_memory(memory: Any, log: RaceLog) -> Shadow:
+    """The memory's shadow, made if it has none yet."""
+    if memory.shadow is None:
+        memory.shadow = Shadow(memory.name, log)
+    shadow: Shadow = memory.shadow
+    return shadow
+
+
+def shadow_of(operation: Any, tensor: Any, log: RaceLog) -> Shadow:
     """The shadow of the buffer that reached the running kernel as `tensor`. Raises DeviceFault if there is none."""
     for memory in operation.memories:
         if memory.tensor is tensor:
-            return memory.shadow  # type: ignore[no-any-return]
+            return shadow_of_memory(memory, log)
     raise DeviceFault(
         f"kernel of `{operation.name}` declared an access to a tensor that is none of its buffers: "
         "declare on the very tensor that the kernel received, not on a view or a copy."

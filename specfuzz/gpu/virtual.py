@@ -143,7 +143,7 @@ class VirtualDevice(Device):
             operation.memories = ()
 
     def _host_reads_early(self, memory: Memory) -> None:
-        if memory.shadow is None:
+        if not self._checks:
             return
         for operation in memory.last.values():
             if operation.n > self._executed[operation.index] and operation.n > self._host[operation.index]:

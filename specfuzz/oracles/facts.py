@@ -1,4 +1,4 @@
-"""What several oracles derive from one step: asked facts, executed lengths, launch history, and page shares.
+"""What several oracles derive from one step: asked facts, executed lengths, launch history, and cells to compare.
 
 Everything here is recomputed from events, receipts and raw snapshot facts; what is costly is kept in `step.memo`, keyed
 by the identity of the records it was derived from.
@@ -6,6 +6,7 @@ by the identity of the records it was derived from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 
 from specfuzz.core.capability import Capability
@@ -13,7 +14,7 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Abort, Event, Evict, Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
 from specfuzz.core.legality import Asked, Launched
 from specfuzz.core.oracle import Step
-from specfuzz.core.snapshot import LaunchView, PoolView, ReqView
+from specfuzz.core.snapshot import BatchView, LaunchView, ReqView
 from specfuzz.core.verdict import Clash
 
 #: Events after which content is judged; what `publish` and `advance` execute is judged with the next of these.
@@ -23,11 +24,14 @@ LEDGER_EVENTS: tuple[type[Event], ...] = (Prefill, Mix, Prepare, Verify, Settle,
 
 
 class Limits:
-    """What the configuration bounds, computed once per run: its properties are derived each time."""
+    """What configuration and capabilities bound, worked out once per run: properties and flags cost too much."""
 
-    __slots__ = ("max_accept", "reserve", "row_width", "speculative")
+    __slots__ = ("chunked", "max_accept", "page_size", "radix", "reserve", "row_width", "speculative")
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, capabilities: Capability) -> None:
+        self.chunked = Capability.CHUNKED_PREFILL in capabilities
+        self.radix = Capability.RADIX in capabilities
+        self.page_size = config.page_size
         self.speculative = config.speculative
         self.row_width = config.row_width
         self.reserve = config.reserve_per_decode
@@ -38,7 +42,7 @@ def limits(step: Step) -> Limits:
     """The limits of this run."""
     known: Limits | None = step.memo.get("limits")
     if known is None:
-        known = step.memo["limits"] = Limits(step.config)
+        known = step.memo["limits"] = Limits(step.config, step.capabilities)
     return known
 
 
@@ -62,15 +66,20 @@ def same_residence(before: ReqView | None, after: ReqView) -> bool:
     )
 
 
-def launched(step: Step, number: int) -> Launched | None:
-    """The forward as it was asked for, while it is unsettled or settled by this very event."""
-    for known in step.ledger.in_flight:
-        if known.number == number:
-            return known
-    for known in step.ledger.settled:
-        if known.number == number:
-            return known
-    return None
+def settled_rows(step: Step) -> dict[str, list[tuple[Launched, int]]]:
+    """By rid, the forwards that this event has settled and the request's row in each."""
+    known: tuple[int, dict[str, list[tuple[Launched, int]]]] | None = step.memo.get("settled-rows")
+    if known is not None and known[0] == step.index:
+        return known[1]
+    found: dict[str, list[tuple[Launched, int]]] = {}
+    for launch in step.ledger.settled:
+        for row, rid in enumerate(launch.rids):
+            if rid not in found:
+                found[rid] = [(launch, row)]
+            elif found[rid][-1][0] is not launch:  # a request that stands in a batch twice counts by its first row
+                found[rid].append((launch, row))
+    step.memo["settled-rows"] = (step.index, found)
+    return found
 
 
 def carrying(step: Step, rid: str) -> int:
@@ -86,7 +95,7 @@ def extend_settled(step: Step, req: ReqView, asked: Asked) -> bool:
     """Whether the result of the request's last extend is processed and was not a middle chunk."""
     if not asked.extend_settled:
         return False
-    if Capability.CHUNKED_PREFILL in step.capabilities:
+    if limits(step).chunked:
         # A chunked request waits outside of the running batch until its last chunk is merged.
         return req.kv_committed_len >= req.seqlen - 1
     return True
@@ -94,19 +103,28 @@ def extend_settled(step: Step, req: ReqView, asked: Asked) -> bool:
 
 def settled_len(step: Step, req: ReqView) -> int:
     """Positions [0, x) whose target KV was written by settled forwards of this life; 0 while its extend is pending."""
-    asked = step.ledger.requests[req.rid]
-    if not asked.extend_settled:
+    if not step.ledger.requests[req.rid].extend_settled:
         return 0
-    return min(req.seqlen - 1, req.kv_committed_len)
+    return min(req.prompt_len + len(req.output_ids) - 1, req.kv_committed_len)
+
+
+def _executed(step: Step) -> dict[str, int]:
+    known: tuple[int, dict[str, int]] | None = step.memo.get("executed")
+    if known is not None and known[0] == step.index:
+        return known[1]
+    found: dict[str, int] = {}
+    for launch in step.after.launches:
+        if launch.exit is not None and not launch.settled:
+            for rid, length in zip(launch.rids, launch.exit.new_seq_lens, strict=False):
+                if length > found.get(rid, 0):
+                    found[rid] = length
+    step.memo["executed"] = (step.index, found)
+    return found
 
 
 def executed_len(step: Step, req: ReqView) -> int:
     """Positions [0, x) whose target KV must be on the device: settled, or inside an executed launch."""
-    due = settled_len(step, req)
-    for launch in step.after.launches:
-        if launch.exit is not None and not launch.settled and req.rid in launch.rids:
-            due = max(due, launch.exit.new_seq_lens[launch.rids.index(req.rid)])
-    return min(due, len(req.slots))
+    return min(max(settled_len(step, req), _executed(step).get(req.rid, 0)), len(req.slots))
 
 
 def view_of(launches: tuple[LaunchView, ...], number: int) -> LaunchView | None:
@@ -117,12 +135,58 @@ def view_of(launches: tuple[LaunchView, ...], number: int) -> LaunchView | None:
     return None
 
 
-def origin(step: Step, launch: LaunchView, row: int) -> tuple[int, int | None] | None:
-    """(KV-ready length, pending token) of a row when the launch runs; None where nobody can know.
+class Forward:
+    """One launch as the rules of one step see it, worked out once for all of them.
 
-    Decided by the forward that was unsettled when this one was launched, if it carries the request; else by what the
-    host had settled then. A predecessor that is listed no more was settled by an earlier event: the host knows it.
+    asked: the forward as it was asked for, while it is unsettled or settled by this very event. extended: the requests
+    that it extends. rows: (row number, request) of the rows that are live now; a dead row's content and slots say
+    nothing.
     """
+
+    __slots__ = ("_origins", "asked", "extended", "index", "launch", "rows")
+
+    def __init__(self, step: Step, launch: LaunchView) -> None:
+        self.index, self.launch = step.index, launch
+        self.asked = _launched(step, launch.number)
+        self.extended = self.asked.extended if self.asked is not None else ()
+        reqs = step.after.reqs
+        self.rows = [
+            (row, req) for row, req in enumerate([reqs[rid] for rid in launch.rids])
+            if req.req_pool_idx is not None and req.finished_reason is None and not req.is_retracted
+        ]  # fmt: skip
+        self._origins: dict[int, tuple[int, int | None] | None] = {}
+
+    def origin(self, step: Step, row: int) -> tuple[int, int | None] | None:
+        """(KV-ready length, pending token) of a row when the launch runs; None where nobody can know.
+
+        Decided by the forward that was unsettled when this one was launched, if it carries the request; else by what
+        the host had settled then. A predecessor that is listed no more was settled by an earlier event: the host knows
+        it.
+        """
+        if row not in self._origins:
+            self._origins[row] = _origin(step, self.launch, row)
+        return self._origins[row]
+
+
+def forward(step: Step, launch: LaunchView) -> Forward:
+    """What the rules know about this launch in this step."""
+    known: Forward | None = step.memo.get("forward")
+    if known is None or known.launch is not launch or known.index != step.index:
+        known = step.memo["forward"] = Forward(step, launch)
+    return known
+
+
+def _launched(step: Step, number: int) -> Launched | None:
+    for known in step.ledger.in_flight:
+        if known.number == number:
+            return known
+    for known in step.ledger.settled:
+        if known.number == number:
+            return known
+    return None
+
+
+def _origin(step: Step, launch: LaunchView, row: int) -> tuple[int, int | None] | None:
     rid = launch.rids[row]
     before = step.before.reqs.get(rid)
     settled = before if before is not None and before.req_pool_idx is not None else step.after.reqs[rid]
@@ -141,14 +205,14 @@ def origin(step: Step, launch: LaunchView, row: int) -> tuple[int, int | None] |
     return earlier.exit.new_seq_lens[place], tokens[-1] if tokens else None
 
 
-def live_rows(step: Step, launch: LaunchView) -> list[tuple[int, ReqView]]:
-    """(row number, request) of the rows that are live now; a dead row's content and slots say nothing."""
-    found = []
-    reqs = step.after.reqs
-    for row, rid in enumerate(launch.rids):
-        req = reqs[rid]
-        if is_live(req):
-            found.append((row, req))
+def changed_batches(step: Step) -> list[BatchView]:
+    """The batches that have rows and whose view is another object than before."""
+    known: tuple[int, list[BatchView]] | None = step.memo.get("batches")
+    if known is not None and known[0] == step.index:
+        return known[1]
+    old = {id(batch) for batch in step.before.batches}
+    found = [batch for batch in step.after.batches if batch.rids and id(batch) not in old]
+    step.memo["batches"] = (step.index, found)
     return found
 
 
@@ -158,6 +222,55 @@ def row_slots(step: Step, req: ReqView) -> tuple[int, ...]:
     if before is not None and before.req_pool_idx == req.req_pool_idx and len(before.slots) >= len(req.slots):
         return before.slots
     return req.slots
+
+
+class Judged:
+    """The last look of one rule at one request's cells: what it saw, with what it needs to look at them again."""
+
+    __slots__ = ("_read", "due", "first", "req", "second", "slots")
+
+    def __init__(self) -> None:
+        self.req: ReqView | None = None
+        self.due = -1
+        self.first: object = None
+        self.second: object = None
+        self.slots: tuple[int, ...] = ()
+        self._read = reader(())
+
+    def is_same(self, req: ReqView, due: int, first: object, second: object = None) -> bool:
+        """Whether nothing of it is new: the very record, memory and frontier; else remembers them."""
+        if self.req is req and self.due == due and self.first is first and self.second is second:
+            return True
+        if self.due != due or self.req is None or self.req.slots is not req.slots:
+            self.slots = req.slots[:due]
+            self._read = reader(self.slots)
+        self.req, self.due, self.first, self.second = req, due, first, second
+        return False
+
+    def read(self, cells: tuple[int, ...]) -> list[int]:
+        """The cells of slots[0:due); empty if a slot lies outside of the memory."""
+        try:
+            return list(self._read(cells))
+        except IndexError:
+            return []
+
+
+def judged(step: Step, shelf: str, rid: str) -> Judged:
+    """The last look of that rule at that request."""
+    memo: dict[str, Judged] | None = step.memo.get(shelf)
+    if memo is None:
+        memo = step.memo[shelf] = {}
+    known = memo.get(rid)
+    if known is None:
+        known = memo[rid] = Judged()
+    return known
+
+
+def reader(slots: tuple[int, ...]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """Reads the cells of these slots at C speed; raises IndexError if a slot lies outside of the memory."""
+    if len(slots) > 1:
+        return itemgetter(*slots)
+    return lambda cells: tuple([cells[slot] for slot in slots])
 
 
 def wrong_cell(what: str, rid: str, slots: tuple[int, ...], found: list[int], wanted: list[int], because: str) -> Clash:
@@ -174,98 +287,3 @@ def wrong_cell(what: str, rid: str, slots: tuple[int, ...], found: list[int], wa
         f"slot {slots[position]} of position {position} holds {found[position]}",
         f"{because}, so it must hold {wanted[position]}",
     )
-
-
-def read(cells: tuple[int, ...], slots: tuple[int, ...]) -> list[int]:
-    """The cells of the slots (one at least), at C speed; empty if a slot lies outside of the memory."""
-    try:
-        if len(slots) == 1:
-            return [cells[slots[0]]]
-        return list(itemgetter(*slots)(cells))
-    except IndexError:
-        return []
-
-
-def is_judged(step: Step, shelf: str, req: ReqView) -> bool:
-    """Whether this rule has judged this very record on this very memory; else remembers that it does so now."""
-    memo: dict[str, tuple[object, object]] = step.memo.setdefault(shelf, {})
-    known, device = memo.get(req.rid), step.after.device
-    if known is not None and known[0] is req and known[1] is device:
-        return True
-    memo[req.rid] = (req, device)
-    return False
-
-
-class Shares:
-    """Who holds which page, recomputed from the free list, the tree walk and the rows.
-
-    tree_slots, tree: cached slots and their pages (None if the tree can't be walked). holders: requests with a row.
-    total: sum of all shares, a page counted as often as it is held. clean: every page 1..num_pages is held just once,
-    which settles most pool rules at one go (a row is read at the first slot of each of its pages).
-    """
-
-    __slots__ = ("_page_size", "_private", "clean", "holders", "total", "tree", "tree_slots")
-
-    def __init__(self, step: Step, pool: PoolView) -> None:
-        size = self._page_size = pool.page_size
-        self._private: dict[str, set[int]] | None = None
-        self.tree_slots, self.tree = tree_of(step, pool)
-        self.holders = [req for req in step.after.reqs.values() if req.req_pool_idx is not None]
-        pages = list(pool.free_pages)
-        if self.tree is not None:
-            pages += self.tree
-        for req in self.holders:
-            if size == 1:
-                pages += req.slots[req.cache_protected_len :]
-            else:
-                pages += [slot // size for slot in req.slots[req.cache_protected_len :: size]]
-        self.total = len(pages) + (0 if self.tree is not None else (pool.evictable + pool.protected) // size)
-        whole = self.tree is not None and self.total == pool.num_pages
-        self.clean = whole and set(pages) == every_page(step, pool)
-
-    @property
-    def private(self) -> dict[str, set[int]]:
-        """By rid, the pages of positions [cache_protected_len, kv_allocated_len), each slot looked at."""
-        if self._private is None:
-            self._private = {
-                req.rid: pages_of(req.slots[req.cache_protected_len :], self._page_size) for req in self.holders
-            }
-        return self._private
-
-
-def every_page(step: Step, pool: PoolView) -> set[int]:
-    """The pages that the allocator may hand out: 1..num_pages."""
-    known: set[int] | None = step.memo.get("every-page")
-    if known is None:
-        known = step.memo["every-page"] = set(range(1, pool.num_pages + 1))
-    return known
-
-
-def tree_of(step: Step, pool: PoolView) -> tuple[set[int] | None, set[int] | None]:
-    """(cached slots, their pages); kept while the tree's walk is the same."""
-    if pool.cached is None:
-        return (None, None) if Capability.RADIX in step.capabilities else (set(), set())
-    known: tuple[object, set[int], set[int]] | None = step.memo.get("tree")
-    if known is not None and known[0] is pool.cached:
-        return known[1], known[2]
-    slots: set[int] = set()
-    for path in pool.cached:
-        slots.update(path.slots)
-    pages = slots if pool.page_size == 1 else pages_of(slots, pool.page_size)
-    step.memo["tree"] = (pool.cached, slots, pages)
-    return slots, pages
-
-
-def pages_of(slots: set[int] | tuple[int, ...], page_size: int) -> set[int]:
-    """The pages in which the slots lie."""
-    return set(slots) if page_size == 1 else {slot // page_size for slot in slots}
-
-
-def shares(step: Step, pool: PoolView) -> Shares:
-    """The shares of this pool view, computed once per event."""
-    known: tuple[int, Shares] | None = step.memo.get("shares")
-    if known is not None and known[0] == step.index:
-        return known[1]
-    found = Shares(step, pool)
-    step.memo["shares"] = (step.index, found)
-    return found

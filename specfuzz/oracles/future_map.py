@@ -7,7 +7,7 @@ from specfuzz.core.clock import Clock, Owner, Point, Scope
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS, launched, limits, live_rows, origin
+from specfuzz.oracles.facts import LEDGER_EVENTS, changed_batches, forward, limits
 
 HOLDS = Verdict.HOLDS
 SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
@@ -32,16 +32,15 @@ def worker_starts_at_the_frontier(step: Step, launch: LaunchView) -> Finding:
     entry = launch.entry
     if entry is None:
         return Verdict.UNKNOWN
-    asked = launched(step, launch.number)
-    extended = asked.extended if asked is not None else ()
+    known, speculative = forward(step, launch), limits(step).speculative
     finding: Finding = None
-    for row, req in live_rows(step, launch):
+    for row, req in known.rows:
         wanted = launch.committed[row]
-        if limits(step).speculative and req.rid not in extended:
-            known = origin(step, launch, row)
-            if known is None:
+        if speculative and req.rid not in known.extended:
+            origin = known.origin(step, row)
+            if origin is None:
                 return Verdict.UNKNOWN
-            wanted = known[0] + (1 if launch.mode == "MIXED" else 0)
+            wanted = origin[0] + (1 if launch.mode == "MIXED" else 0)
         if entry.seq_lens[row] != wanted:
             return Clash(
                 f"seq_lens[{row}] = {entry.seq_lens[row]} == {wanted}",
@@ -73,7 +72,7 @@ def device_lead_is_one_round(step: Step, launch: LaunchView) -> Finding:
         return Verdict.UNKNOWN
     most = limits(step).max_accept if step.config.overlap and launch.unsettled_before else 0
     finding: Finding = None
-    for row, req in live_rows(step, launch):
+    for row, req in forward(step, launch).rows:
         lead = entry.seq_lens[row] - launch.committed[row]
         if not 0 <= lead <= most:
             return Clash(
@@ -105,18 +104,16 @@ def worker_feeds_the_pending_token(step: Step, launch: LaunchView) -> Finding:
         return None
     if entry is None:
         return Verdict.UNKNOWN
-    asked = launched(step, launch.number)
-    extended = asked.extended if asked is not None else ()
-    relayed = bool(entry.bonus) and launch.mode == "DECODE"
+    known, relayed = forward(step, launch), bool(entry.bonus) and launch.mode == "DECODE"
     finding: Finding = None
-    for row, req in live_rows(step, launch):
-        if req.rid in extended:
+    for row, req in known.rows:
+        if req.rid in known.extended:
             continue
         fed = entry.bonus[row] if relayed else (entry.input_tokens[row] or (None,))[0]
-        known = origin(step, launch, row)
-        if known is None:
+        origin = known.origin(step, row)
+        if origin is None:
             return Verdict.UNKNOWN
-        wanted = known[1]
+        wanted = origin[1]
         if fed != wanted:
             return Clash(
                 f"token fed to {req.rid} = {fed} == {wanted}",
@@ -145,22 +142,22 @@ def draft_extras_pair_with_rows(step: Step, launch: LaunchView) -> Finding:
         return None
     if entry is None or not entry.hidden:
         return Verdict.UNKNOWN
-    rows = live_rows(step, launch)
+    rows, bounds = forward(step, launch).rows, limits(step)
     finding: Finding = None
     for row, req in rows:
         base, hidden = entry.seq_lens[row], entry.hidden[row]
-        if not 0 < base <= limits(step).row_width:
+        if not 0 < base <= bounds.row_width:
             continue
         text = step.ledger.requests[req.rid].text
         if hidden == text.hidden(base):
             finding = HOLDS
             continue
-        for position in range(max(0, base - 2 * limits(step).max_accept), base):
+        for position in range(max(0, base - 2 * bounds.max_accept), base):
             if hidden == text.hidden(position):
                 return _mispaired(launch, row, f"it is the state of {req.rid} at position {position}, a round too old")
         for other, stranger in rows:
             place = entry.seq_lens[other]
-            if other == row or not 0 < place <= limits(step).row_width:
+            if other == row or not 0 < place <= bounds.row_width:
                 continue
             if hidden == step.ledger.requests[stranger.rid].text.hidden(place):
                 return _mispaired(launch, row, f"it is the state of {stranger.rid} at position {place}")
@@ -190,11 +187,9 @@ def _mispaired(launch: LaunchView, row: int, whose: str) -> Clash:
 )
 def future_indices_are_rows(step: Step) -> Finding:
     """The relay rows that a batch will read are filtered and merged with its requests."""
-    if step.after.batches == step.before.batches:
-        return None
     finding: Finding = None
-    for batch in step.after.batches:
-        if not batch.rids or batch.future_indices is None or batch.req_pool_indices is None:
+    for batch in changed_batches(step):
+        if batch.future_indices is None or batch.req_pool_indices is None:
             continue
         if batch.future_indices != batch.req_pool_indices:
             return Clash(
@@ -249,16 +244,15 @@ def frontier_only_advances(step: Step, launch: LaunchView) -> Finding:
         return None
     if leaving is None:
         return Verdict.UNKNOWN
-    asked = launched(step, launch.number)
-    extended = asked.extended if asked is not None else ()
+    known = forward(step, launch)
     finding: Finding = None
-    for row, req in live_rows(step, launch):
-        if req.rid in extended:
+    for row, req in known.rows:
+        if req.rid in known.extended:
             continue
-        known = origin(step, launch, row)
-        if known is None:
+        origin = known.origin(step, row)
+        if origin is None:
             return Verdict.UNKNOWN
-        floor, decided = known[0], leaving.new_seq_lens[row]
+        floor, decided = origin[0], leaving.new_seq_lens[row]
         if decided <= floor:
             return Clash(
                 f"{decided} > {floor}",

@@ -8,17 +8,7 @@ from specfuzz.core.event import Idle, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import (
-    CONTENT_EVENTS,
-    executed_len,
-    is_judged,
-    is_live,
-    launched,
-    limits,
-    live_rows,
-    read,
-    wrong_cell,
-)
+from specfuzz.oracles.facts import CONTENT_EVENTS, executed_len, forward, is_live, judged, limits, wrong_cell
 
 HOLDS = Verdict.HOLDS
 
@@ -39,23 +29,26 @@ def target_kv_is_true(step: Step, req: ReqView) -> Finding:
     device = step.after.device
     if device is None:
         return Verdict.UNKNOWN
-    if not is_live(req) or is_judged(step, "target-judged", req):
+    if not is_live(req):
         return None
     due = executed_len(step, req)
     if due <= 0:
         return None
-    text = step.ledger.requests[req.rid].text
+    rid, target_v1, target_v2 = req.rid, device.target_v1, device.target_v2
+    look = judged(step, "target-judged", rid)
+    if look.is_same(req, due, target_v1, target_v2):
+        return None
+    text = step.ledger.requests[rid].text
     if len(text.cells1) < due:
         text.target_cell(due - 1)
-    slots = req.slots[:due]
-    second, wanted = read(device.target_v2, slots), text.cells2[:due]
-    first, wanted_first = read(device.target_v1, slots), text.cells1[:due]
+    second, wanted = look.read(target_v2), text.cells2[:due]
+    first, wanted_first = look.read(target_v1), text.cells1[:due]
     if second == wanted and first == wanted_first:
         return HOLDS
     why = "its launch has been executed"
     if first != wanted_first:
-        return wrong_cell("target KV (layer 1)", req.rid, slots, first, wanted_first, why)
-    return wrong_cell("target KV (layer 2)", req.rid, slots, second, wanted, why)
+        return wrong_cell("target KV (layer 1)", rid, look.slots, first, wanted_first, why)
+    return wrong_cell("target KV (layer 2)", rid, look.slots, second, wanted, why)
 
 
 @oracle(
@@ -74,13 +67,13 @@ def decided_tokens_are_the_text(step: Step, launch: LaunchView) -> Finding:
     leaving = launch.exit
     if leaving is None:
         return Verdict.UNKNOWN
-    asked = launched(step, launch.number)
+    known, width = forward(step, launch), limits(step).row_width
     finding: Finding = None
-    for row, req in live_rows(step, launch):
+    for row, req in known.rows:
         run, frontier = leaving.next_tokens[row], leaving.new_seq_lens[row]
-        if not 0 < frontier <= limits(step).row_width:
+        if not 0 < frontier <= width:
             continue
-        if asked is not None and req.rid in asked.extended and frontier < _seqlen_at_launch(step, req):
+        if req.rid in known.extended and frontier < _seqlen_at_launch(step, req):
             continue  # a middle chunk's token is thrown away
         text = step.ledger.requests[req.rid].text
         text.ensure(frontier + 1)
@@ -107,13 +100,14 @@ def _seqlen_at_launch(step: Step, req: ReqView) -> int:
     owner=Owner.SAMPLER,
     scope=Scope.REQUEST,
     on=(Settle, Idle),
+    changed_only=True,
     source="sglang 0.5.23 managers/scheduler_components/batch_result_processor process_batch_result_decode",
     twin="result-settles",
 )
 def output_is_plain_decoding(step: Step, req: ReqView) -> Finding:
     """Speculation is lossless: no interleaving, accept length, retraction or cache hit changes the text."""
     before = step.before.reqs.get(req.rid)
-    if before is req or (before is not None and before.output_ids == req.output_ids):
+    if before is not None and before.output_ids == req.output_ids:
         return None
     old = 0 if before is None else len(before.output_ids)
     new = req.output_ids[old:]

@@ -8,6 +8,8 @@ its names; a speculative worker appears nowhere in it.
 
 from __future__ import annotations
 
+from functools import cache
+
 OWNERS: dict[str, frozenset[str]] = {
     "kv_committed_len": frozenset(
         {
@@ -46,8 +48,13 @@ OWNERS: dict[str, frozenset[str]] = {
 
 def may_write(field: str, writer: str, new: int) -> bool:
     """Whether the ownership table lets `writer` give `field` this value; a leading underscore makes no difference."""
+    return new == 0 or _is_owner(field, writer)
+
+
+@cache
+def _is_owner(field: str, writer: str) -> bool:
     allowed = _BARE.get(field)
-    return allowed is None or new == 0 or writer.lstrip("_") in allowed
+    return allowed is None or writer.lstrip("_") in allowed
 
 
 _BARE = {field: frozenset(name.lstrip("_") for name in names) for field, names in OWNERS.items()}

@@ -7,7 +7,8 @@ from specfuzz.core.clock import Clock, Owner, Point, Scope
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, PoolView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import CONTENT_EVENTS, is_judged, limits, live_rows, row_slots
+from specfuzz.oracles.facts import CONTENT_EVENTS, forward, limits, row_slots
+from specfuzz.oracles.shares import every_row, shares
 
 HOLDS = Verdict.HOLDS
 
@@ -23,9 +24,8 @@ HOLDS = Verdict.HOLDS
 )
 def rows_are_conserved(step: Step, pool: PoolView) -> Finding:
     """A row is free or belongs to one request; row 0 is padding and belongs to nobody."""
-    held = [req.req_pool_idx for req in step.after.reqs.values() if req.req_pool_idx is not None]
-    rows = {*pool.free_rows, *held}
-    if len(pool.free_rows) + len(held) == len(rows) == pool.max_reqs and min(rows) == 1 and max(rows) == pool.max_reqs:
+    held = [req.req_pool_idx for req in shares(step, pool).holders]
+    if len(pool.free_rows) + len(held) == pool.max_reqs and not every_row(step, pool).difference(pool.free_rows, held):
         return HOLDS
     return Clash(
         f"free {pool.free_rows} + held {tuple(held)} == 1..{pool.max_reqs}",
@@ -55,7 +55,7 @@ def window_follows_the_row(step: Step, launch: LaunchView) -> Finding:
         return Verdict.UNKNOWN
     ahead = limits(step).speculative and launch.mode == "DECODE"
     finding: Finding = None
-    for row, req in live_rows(step, launch):
+    for row, req in forward(step, launch).rows:
         window, start, length = entry.window[row], entry.prefix_lens[row], entry.seq_lens[row]
         slots = row_slots(step, req)
         place = length if ahead else length - len(window)
@@ -91,7 +91,7 @@ def window_inside_the_reserve(step: Step, launch: LaunchView) -> Finding:
         return Verdict.UNKNOWN
     width = step.config.draft_token_num
     finding: Finding = None
-    for row, req in live_rows(step, launch):
+    for row, req in forward(step, launch).rows:
         end = entry.seq_lens[row] + width
         if end > launch.allocated[row]:
             return Clash(
@@ -121,12 +121,11 @@ def writes_start_past_the_tree(step: Step, launch: LaunchView) -> Finding:
         return Verdict.UNKNOWN
     page_size = step.config.page_size
     finding: Finding = None
-    for row, req in live_rows(step, launch):
+    for row, req in forward(step, launch).rows:
         before = step.before.reqs.get(req.rid)
         held = req if before is None or before.req_pool_idx is None else before
         start, window = entry.prefix_lens[row], entry.window[row]
-        padded = any(slot < page_size for slot in window)
-        if start < held.cache_protected_len or padded:
+        if start < held.cache_protected_len or (window and min(window) < page_size):
             return Clash(
                 f"{start} >= {held.cache_protected_len} and min({window}) >= {page_size}",
                 f"forward {launch.number} writes {req.rid} from position {start} on, into the slots {window}",
@@ -152,11 +151,13 @@ def device_rows_are_host_rows(step: Step, req: ReqView) -> Finding:
     device = step.after.device
     if device is None:
         return Verdict.UNKNOWN
-    if device.pending or req.req_pool_idx is None or not req.slots or req.rid not in device.rows:
+    if device.pending or not req.slots or req.req_pool_idx is None or req.rid not in device.rows:
         return None
-    if is_judged(step, "row-judged", req):
+    row, memo = device.rows[req.rid], step.memo.setdefault("row-judged", {})
+    known = memo.get(req.rid)
+    if known is not None and known[0] is req.slots and known[1] is row:
         return None
-    row = device.rows[req.rid]
+    memo[req.rid] = (req.slots, row)
     if row == req.slots:
         return HOLDS
     first = next((p for p, (one, other) in enumerate(zip(row, req.slots, strict=False)) if one != other), len(row))

@@ -8,17 +8,7 @@ from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import (
-    CONTENT_EVENTS,
-    is_judged,
-    is_live,
-    launched,
-    limits,
-    live_rows,
-    read,
-    settled_len,
-    wrong_cell,
-)
+from specfuzz.oracles.facts import CONTENT_EVENTS, forward, is_live, judged, limits, settled_len, wrong_cell
 from specfuzz.oracles.owners import OWNERS, may_write
 
 HOLDS = Verdict.HOLDS
@@ -98,11 +88,12 @@ def right_draft_is_accepted(step: Step, launch: LaunchView) -> Finding:
     """A draft from the right state proposes what the target says, so a shorter run betrays a wrong draft state."""
     if launch.mode != "DECODE":
         return None
-    asked = launched(step, launch.number)
+    known = forward(step, launch)
+    asked = known.asked
     if launch.exit is None or asked is None:
         return Verdict.UNKNOWN
     finding: Finding = None
-    for row, req in live_rows(step, launch):
+    for row, req in known.rows:
         accepted, wanted = launch.exit.accept_lens[row], asked.accept[row]
         if accepted != wanted:
             return Clash(
@@ -133,10 +124,11 @@ def draft_state_is_right(step: Step, launch: LaunchView) -> Finding:
         return None
     if entry is None or not entry.hidden or not entry.topk_index:
         return Verdict.UNKNOWN
+    width = limits(step).row_width
     finding: Finding = None
-    for row, req in live_rows(step, launch):
+    for row, req in forward(step, launch).rows:
         base = entry.seq_lens[row]
-        if not 0 < base <= limits(step).row_width:
+        if not 0 < base <= width:
             continue
         hidden = step.ledger.requests[req.rid].text.hidden(base)
         if entry.hidden[row] != hidden or entry.topk_index[row] != unembed(hidden):
@@ -188,20 +180,22 @@ def draft_kv_is_true(step: Step, req: ReqView) -> Finding:
     device = step.after.device
     if device is None or device.draft_v1 is None:
         return Verdict.UNKNOWN
-    if not is_live(req) or Capability.CHUNKED_PREFILL in step.capabilities:
+    if not is_live(req) or limits(step).chunked:
         return None  # where a chunk ends, the draft has not seen the next token yet
-    if is_judged(step, "draft-judged", req):
-        return None
     due = min(settled_len(step, req), len(req.slots))
     if due <= 0:
         return None
-    text = step.ledger.requests[req.rid].text
+    rid, draft_v1 = req.rid, device.draft_v1
+    look = judged(step, "draft-judged", rid)
+    if look.is_same(req, due, draft_v1):
+        return None
+    text = step.ledger.requests[rid].text
     if len(text.cells1) <= due:
         text.target_cell(due)
-    found, wanted = read(device.draft_v1, req.slots[:due]), text.cells1[1 : due + 1]
+    found, wanted = look.read(draft_v1), text.cells1[1 : due + 1]
     if found == wanted:
         return HOLDS
-    return wrong_cell("draft KV", req.rid, req.slots[:due], found, wanted, "its launch is settled")
+    return wrong_cell("draft KV", rid, look.slots, found, wanted, "its launch is settled")
 
 
 @oracle(
@@ -219,7 +213,8 @@ def worker_keeps_off_the_ledger(step: Step) -> Finding:
     writes = step.after.writes
     if writes is None:
         return Verdict.UNKNOWN
-    finding: Finding = None
+    if not writes:
+        return None
     for write in writes:
         if write.new and not may_write(write.field, write.writer, write.new):
             return Clash(
@@ -227,5 +222,4 @@ def worker_keeps_off_the_ledger(step: Step) -> Finding:
                 f"{write.writer} set {write.field}({write.rid}) from {write.old} to {write.new}",
                 f"only {', '.join(sorted(OWNERS[write.field]))} may write it",
             )
-        finding = HOLDS
-    return finding
+    return HOLDS
