@@ -59,6 +59,7 @@ def run(errand: Errand, jobs: int = 1) -> FuzzReport:
 def run_errand(errand: Errand) -> FuzzReport:
     """One campaign in this process; progress goes to stderr."""
     from specfuzz.campaign.fuzz import FuzzPlan, run_fuzz
+    from specfuzz.oracles.implications import roots_first
     from specfuzz.state_machine.profiles import profile_of
 
     with opened(errand.system, errand.options) as system:
@@ -66,7 +67,8 @@ def run_errand(errand: Errand) -> FuzzReport:
         plan = FuzzPlan(
             system=system, configs=errand.configs, oracles=tuple(ORACLES.get(name) for name in errand.oracles),
             goals=tuple(REACHABLE), seed=errand.seed, max_examples=errand.max_examples, max_time=errand.max_time,
-            profile=profile_of(errand.profile), stop_at_first=errand.stop_at_first, shrink=shrunk, progress=say,
+            profile=profile_of(errand.profile), stop_at_first=errand.stop_at_first, shrink=shrunk,
+            order=roots_first, progress=say,
         )  # fmt: skip
         return run_fuzz(plan)
 

@@ -13,17 +13,16 @@ from specfuzz.core.phase import phase_of
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Verdict, Violation
 
-
 HOLDS = Verdict.HOLDS
 
 
 class Count:
-    """How often one oracle said what. applied = holds + violated; what it looked at otherwise didn't apply."""
+    """How often one oracle said what. unsure: looks that ended UNKNOWN. unseen: runs in which nobody could look."""
 
-    __slots__ = ("groups", "holds", "unknown", "violated")
+    __slots__ = ("groups", "holds", "unseen", "unsure", "violated")
 
     def __init__(self) -> None:
-        self.holds = self.violated = self.unknown = 0
+        self.holds = self.violated = self.unsure = self.unseen = 0
         self.groups: list[_Group] = []
 
     @property
@@ -32,14 +31,14 @@ class Count:
         return self.holds + self.violated
 
     @property
-    def not_applicable(self) -> int:
-        """Looks that found nothing to judge."""
-        return sum(group.looks for group in self.groups) - self.holds - self.violated - self.looked_unknown
+    def unknown(self) -> int:
+        """Looks and whole runs that could not tell."""
+        return self.unsure + self.unseen
 
     @property
-    def looked_unknown(self) -> int:
-        """UNKNOWN verdicts of looks (a run in which the oracle could not look at all counts one UNKNOWN, but no look)."""
-        return min(self.unknown, sum(group.looks for group in self.groups))
+    def not_applicable(self) -> int:
+        """Looks that found nothing to judge."""
+        return sum(group.looks for group in self.groups) - self.applied - self.unsure
 
 
 class Tally:
@@ -98,7 +97,7 @@ class Panel:
     def begin(self) -> None:
         """A new run starts."""
         for count in self._unseen:
-            count.unknown += 1
+            count.unseen += 1
 
     def judge(self, step: Step) -> list[Violation]:
         """Every violation that this step shows, in order of registration within each scope."""
@@ -198,7 +197,7 @@ def _count(
     oracle: Oracle, count: Count, finding: Any, rid: str | None, clashes: list[tuple[Oracle, Clash, str | None]]
 ) -> None:
     if finding is Verdict.UNKNOWN:
-        count.unknown += 1
+        count.unsure += 1
     elif isinstance(finding, Clash):
         count.violated += 1
         clashes.append((oracle, finding, rid))

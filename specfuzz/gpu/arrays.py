@@ -49,7 +49,7 @@ class NumpyArrays:
         return source.take(index, axis=0, mode="clip")
 
     def gather(self, source: Array, columns: Array) -> Array:
-        """source[i, columns[i, j]]; source (bs, n), columns (bs, m). A column that can't exist gives some other cell."""
+        """source[i, columns[i, j]]; source (bs, n), columns (bs, m). A column out of range gives some other cell."""
         return source.take(columns + _row_offsets(*source.shape), mode="clip")
 
     def where(self, condition: Array, yes: Any, no: Any) -> Array:

@@ -12,7 +12,6 @@ from specfuzz.core.language import FLIP_BIT, MIX_A, STOP_TOKEN, TOKEN_MASK, TOKE
 from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.races import Access
 
-
 #: Up to this row width the masked weights of every length are tabulated; a wider row computes them each time.
 _TABULATED = 1024
 
