@@ -133,6 +133,7 @@ class _TimedJudge:
 class _Slices:
     """One machine, slice by slice: seconds per event, shares of them, and what its events were."""
 
+    tally: Tally = field(default_factory=Tally)
     per_event: list[float] = field(default_factory=list)
     shares: dict[str, list[float]] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -144,8 +145,7 @@ class _Slices:
             if step.receipt.launch is not None and step.receipt.mode == "DECODE":
                 self.decoded_rows.append(len(step.receipt.rows))
 
-    def add(self, events: int, seconds: float, timed: TimedSystem) -> None:
-        self.per_event.append(seconds / events)
+    def split(self, seconds: float, timed: TimedSystem) -> None:
         spent = {"engine": timed.apply_seconds, "snapshot": timed.snapshot_seconds, "oracles": timed.judge_seconds}
         for name, part in spent.items():
             self.shares.setdefault(name, []).append(part / seconds)
@@ -167,19 +167,29 @@ class _Slices:
 
 def run_bench(plan: BenchPlan) -> BenchReport:
     """Measure. Raises SpecfuzzError if the system doesn't hold: a broken run says nothing about throughput."""
-    checked, bare = _Slices(), _Slices()
+    checked, bare, stock, stock_bare = _Slices(), _Slices(), _Slices(), _Slices()
     bare_plan = replace(plan, system=BareSystem(), oracles=(), goals=(), clock=plan.clock or clock_for(plan.system))
+    unweighted = replace(plan.profile, weighted=False)
     for number in range(plan.slices + 1):
         _slice(plan, checked, number)
         _slice(bare_plan, bare, number)
+        _slice(replace(plan, profile=unweighted), stock, number)
+        _slice(replace(bare_plan, profile=unweighted), stock_bare, number)
+        _slice(plan, checked, number, split=True)
     rows = (
         _row("checked events", checked.rate, "events/s", bare.rate),
         _row("bare events", bare.rate, "events/s"),
+        # Hypothesis' own choice of rules: several times slower than ours, so the same checking weighs less.
+        _row("checked events, unweighted", stock.rate, "events/s", stock_bare.rate),
+        _row("bare events, unweighted", stock_bare.rate, "events/s"),
         *(_row(f"share {name}", checked.time_share(name), "of checked time") for name in checked.shares),
         _row("engine step", checked.time_share("engine") / checked.rate * 1e6, "us per event"),
         _row("share verify", checked.share("verify"), "of applied events", bare.share("verify")),
         _row("share settle", checked.share("settle"), "of applied events", bare.share("settle")),
         _row("live rows", checked.rows, "rows per verify", bare.rows),
+        _row("share verify, unweighted", stock.share("verify"), "of applied events", stock_bare.share("verify")),
+        _row("share settle, unweighted", stock.share("settle"), "of applied events", stock_bare.share("settle")),
+        _row("live rows, unweighted", stock.rows, "rows per verify", stock_bare.rows),
     )
     return BenchReport(rows=rows, machine=describe_machine())
 
@@ -189,6 +199,7 @@ def bench_rows_of(plan: BenchPlan) -> tuple[Row, ...]:
     slices = _Slices()
     for number in range(plan.slices + 1):
         _slice(plan, slices, number)
+        _slice(plan, slices, number, split=True)
     name, step = plan.system.name, slices.time_share("engine") / slices.rate
     return (
         _row(f"{name} events", slices.rate, "events/s", 1 / step),
@@ -200,23 +211,26 @@ def _row(name: str, value: float, unit: str, baseline: float | None = None) -> R
     return Row(name=name, value=value, unit=unit, baseline=baseline, ratio=value / baseline if baseline else None)
 
 
-def _slice(plan: BenchPlan, slices: _Slices, number: int) -> None:
-    """Slice 0 warms up and is not kept."""
+def _slice(plan: BenchPlan, slices: _Slices, number: int, *, split: bool = False) -> None:
+    """Slice 0 warms up and is not kept. split: measure the parts of the time; the clocks of that would slow a rate."""
     clock = plan.clock or clock_for(plan.system)
-    timed, counts = TimedSystem(plan.system, clock), Counts()
+    timed, counts = TimedSystem(plan.system, clock) if split else None, Counts()
     start = clock()
     found = run_examples(
-        timed, plan.config, plan.oracles, goals=plan.goals, seed=run_seed(plan.seed, plan.config, number),
-        profile=shorter(plan.profile, plan.slice_examples), tally=Tally(), counts=counts,
-        on_start=timed.time_judge_of, on_end=slices.see if number else None,
+        plan.system if timed is None else timed, plan.config, plan.oracles, goals=plan.goals,
+        seed=run_seed(plan.seed, plan.config, number), profile=shorter(plan.profile, plan.slice_examples),
+        tally=slices.tally, counts=counts, on_start=None if timed is None else timed.time_judge_of,
+        on_end=slices.see if number and not split else None,
     )  # fmt: skip
     seconds = clock() - start
     if found is not None:
         raise SpecfuzzError(
             f"`{plan.system.name}` ended in {identity_of(found)}: nothing can be measured on a run that breaks."
         )
-    if number:
-        slices.add(counts.events, seconds, timed)
+    if number and timed is None:
+        slices.per_event.append(seconds / counts.events)
+    elif number and timed is not None:
+        slices.split(seconds, timed)
 
 
 def clock_for(system: System) -> Callable[[], float]:

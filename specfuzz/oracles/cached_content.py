@@ -7,18 +7,21 @@ from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Evict, Idle, Settle
 from specfuzz.core.language import Continuation
 from specfuzz.core.oracle import Step, oracle
-from specfuzz.core.snapshot import CachedPath
+from specfuzz.core.snapshot import CachedPath, DeviceView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import limits, read
+from specfuzz.oracles.facts import limits, reader
 
 HOLDS = Verdict.HOLDS
 TREE = Capability.RADIX | Capability.TREE_VIEW
 
 
 class _Expected:
-    """One cached path with the cells that its tokens ask for; shifted: the draft's, one position further."""
+    """One cached path with the cells that its tokens ask for.
 
-    __slots__ = ("first", "path", "second", "shifted")
+    shifted: the draft's cells, one position further; due_draft: how many of them the key can vouch for.
+    """
+
+    __slots__ = ("due_draft", "first", "path", "second", "shifted")
 
     def __init__(self, step: Step, path: CachedPath) -> None:
         count, text = len(path.slots), _text_of(step, path.tokens)
@@ -26,6 +29,7 @@ class _Expected:
         self.path = path
         self.first, self.second = text.cells1[:count], text.cells2[:count]
         self.shifted = text.cells1[1 : count + 1]
+        self.due_draft = min(count, len(path.tokens) - 1)  # no further than the key names the following token
 
 
 def _text_of(step: Step, tokens: tuple[int, ...]) -> Continuation:
@@ -38,20 +42,71 @@ def _text_of(step: Step, tokens: tuple[int, ...]) -> Continuation:
     return Continuation(tokens)
 
 
-def _expected(step: Step, cached: tuple[CachedPath, ...]) -> list[_Expected]:
-    known: tuple[tuple[CachedPath, ...], list[_Expected]] | None = step.memo.get("expected-paths")
-    if known is not None and known[0] is cached:
-        return known[1]
-    memo: dict[CachedPath, _Expected] = step.memo.setdefault("expected-path", {})
-    found = []
-    for path in cached:
-        if path.slots:
+class _Tree:
+    """All cached paths end to end, so that one read and one comparison judge the whole tree.
+
+    seen, seen_draft: the memories in which this very tree was found true; nothing is new while they stay.
+    """
+
+    __slots__ = (
+        "cached", "draft", "first", "paths", "read", "read_draft", "second", "seen", "seen_draft",
+    )  # fmt: skip
+
+    def __init__(self, step: Step, cached: tuple[CachedPath, ...]) -> None:
+        memo: dict[CachedPath, _Expected] = step.memo.setdefault("expected-path", {})
+        self.cached = cached
+        self.paths: list[_Expected] = []
+        slots: list[int] = []
+        shifted_slots: list[int] = []
+        self.first: list[int] = []
+        self.second: list[int] = []
+        self.draft: list[int] = []
+        for path in cached:
+            if not path.slots:
+                continue
             expected = memo.get(path)
             if expected is None:
                 expected = memo[path] = _Expected(step, path)
-            found.append(expected)
-    step.memo["expected-paths"] = (cached, found)
-    return found
+            self.paths.append(expected)
+            slots += path.slots
+            self.first += expected.first
+            self.second += expected.second
+            shifted_slots += path.slots[: expected.due_draft]
+            self.draft += expected.shifted[: expected.due_draft]
+        self.read, self.read_draft = reader(tuple(slots)), reader(tuple(shifted_slots))
+        self.seen: tuple[object, object] = (None, None)
+        self.seen_draft: object = None
+
+    def is_target_true(self, device: DeviceView) -> bool:
+        """Whether every cached slot holds its target cells."""
+        try:
+            return (
+                list(self.read(device.target_v2)) == self.second and list(self.read(device.target_v1)) == self.first
+            )
+        except IndexError:
+            return False
+
+    def is_draft_true(self, cells: tuple[int, ...]) -> bool:
+        """Whether every cached slot whose key names the following token holds its draft cell."""
+        try:
+            return list(self.read_draft(cells)) == self.draft
+        except IndexError:
+            return False
+
+
+def _tree(step: Step, cached: tuple[CachedPath, ...]) -> _Tree:
+    known: _Tree | None = step.memo.get("expected-tree")
+    if known is None or known.cached is not cached:
+        known = step.memo["expected-tree"] = _Tree(step, cached)
+    return known
+
+
+def _read(cells: tuple[int, ...], slots: tuple[int, ...]) -> list[int]:
+    """The cells of the slots; empty if one lies outside of the memory."""
+    try:
+        return [cells[slot] for slot in slots]
+    except IndexError:
+        return []
 
 
 def _last_may_be_pending(step: Step) -> bool:
@@ -78,12 +133,18 @@ def cached_kv_is_true(step: Step) -> Finding:
     pool, device = step.after.pool, step.after.device
     if pool.cached is None or device is None:
         return Verdict.UNKNOWN
-    if not pool.cached or (device is step.before.device and pool.cached is step.before.pool.cached):
+    if not pool.cached:
         return None
+    tree, memory = _tree(step, pool.cached), (device.target_v1, device.target_v2)
+    if tree.seen[0] is memory[0] and tree.seen[1] is memory[1]:
+        return None
+    if tree.is_target_true(device):
+        tree.seen = memory
+        return HOLDS if tree.paths else None
     finding: Finding = None
-    for wanted in _expected(step, pool.cached):
+    for wanted in tree.paths:
         slots = wanted.path.slots
-        first, second = read(device.target_v1, slots), read(device.target_v2, slots)
+        first, second = _read(device.target_v1, slots), _read(device.target_v2, slots)
         if second != wanted.second or first != wanted.first:
             due = len(slots) - 1 if _last_may_be_pending(step) else len(slots)
             for name, found, cells in (("v1", first, wanted.first), ("v2", second, wanted.second)):
@@ -109,20 +170,19 @@ def cached_draft_kv_is_true(step: Step) -> Finding:
     pool, device = step.after.pool, step.after.device
     if pool.cached is None or device is None or device.draft_v1 is None:
         return Verdict.UNKNOWN
-    if not pool.cached or (device is step.before.device and pool.cached is step.before.pool.cached):
-        return None
-    if Capability.CHUNKED_PREFILL in step.capabilities:
+    if not pool.cached or limits(step).chunked:
         return None  # where a chunk ended, the draft had not seen the next token
-    finding: Finding = None
-    for wanted in _expected(step, pool.cached):
-        slots = wanted.path.slots
-        found = read(device.draft_v1, slots)
-        due = min(len(slots), len(wanted.path.tokens) - 1)  # no further than the key names the following token
+    tree, draft_v1 = _tree(step, pool.cached), device.draft_v1
+    if tree.seen_draft is draft_v1:
+        return None
+    if tree.is_draft_true(draft_v1):
+        tree.seen_draft = draft_v1
+        return HOLDS if tree.draft else None
+    for wanted in tree.paths:
+        found, due = _read(draft_v1, wanted.path.slots), wanted.due_draft
         if found[:due] != wanted.shifted[:due] or not found:
             return _wrong_path(wanted.path, "draft", found, wanted.shifted)
-        if due:
-            finding = HOLDS
-    return finding
+    return HOLDS
 
 
 def _wrong_path(path: CachedPath, which: str, found: list[int], wanted: list[int]) -> Clash:

@@ -11,7 +11,20 @@ from operator import itemgetter
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
-from specfuzz.core.event import Abort, Event, Evict, Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
+from specfuzz.core.event import (
+    Abort,
+    Advance,
+    Event,
+    Evict,
+    Idle,
+    Mix,
+    Prefill,
+    Prepare,
+    Publish,
+    Retract,
+    Settle,
+    Verify,
+)
 from specfuzz.core.legality import Asked, Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.snapshot import BatchView, LaunchView, ReqView
@@ -21,6 +34,8 @@ from specfuzz.core.verdict import Clash
 CONTENT_EVENTS: tuple[type[Event], ...] = (Prefill, Mix, Verify, Settle, Evict, Idle)
 #: Events that may move the host ledger; the others only ask, or let the device work.
 LEDGER_EVENTS: tuple[type[Event], ...] = (Prefill, Mix, Prepare, Verify, Settle, Abort, Retract, Evict, Idle)
+#: Events in which the device may have worked: all but those that only ask.
+DEVICE_EVENTS: tuple[type[Event], ...] = (*LEDGER_EVENTS, Publish, Advance)
 
 
 class Limits:

@@ -134,11 +134,8 @@ def mode_is_restored(step: Step, launch: LaunchView) -> Finding:
 )
 def no_write_through_the_isolation(step: Step) -> Finding:
     """Isolation restores bindings only, so a write in place would reach the scheduler's own tensors."""
-    launches = step.after.launches
-    if launches is step.before.launches:
-        return None
     finding: Finding = None
-    for launch in launches:
+    for launch in step.after.launches:
         if launch.held_changed is None:
             if launch.exit_now:
                 finding = finding or Verdict.UNKNOWN

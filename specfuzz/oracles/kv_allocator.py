@@ -10,7 +10,7 @@ from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import PoolView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import shares
+from specfuzz.oracles.shares import shares
 
 HOLDS = Verdict.HOLDS
 
@@ -162,13 +162,14 @@ def padding_is_never_owned(step: Step, pool: PoolView) -> Finding:
     scope=Scope.REQUEST,
     needs=Capability.PAGED,
     on=(Prefill, Mix, Prepare, Settle, Idle),
+    changed_only=True,
     source="sglang 0.5.23 mem_cache/allocator/paged alloc_extend_naive; sglang #31215",
     twin="page-boundary-crossed",
 )
 def slots_keep_their_page_offset(step: Step, req: ReqView) -> Finding:
     """A paged row is a list of pages, cut at its length."""
     before = step.before.reqs.get(req.rid)
-    if not req.slots or before is req or (before is not None and before.slots == req.slots):
+    if not req.slots or (before is not None and before.slots == req.slots):
         return None
     size, slots = step.config.page_size, req.slots
     old = before.slots if before is not None else ()

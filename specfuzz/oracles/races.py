@@ -9,14 +9,12 @@ from collections.abc import Callable
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Advance, Event, Publish
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import RaceView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS
+from specfuzz.oracles.facts import DEVICE_EVENTS
 
-#: All but those that only ask.
-DEVICE_EVENTS: tuple[type[Event], ...] = (*LEDGER_EVENTS, Publish, Advance)
+HOLDS = Verdict.HOLDS
 USE_AFTER_FREE = "use-after-free"
 HOST_READ = "host-read-unsynchronised"
 #: Buffers of the relay and of the row table, by SGLang's names.
@@ -31,21 +29,42 @@ ROW_TABLE = "req_to_token"
 
 def _first(step: Step, concerns: Callable[[RaceView], bool], rule: str) -> Finding:
     races = step.after.races
-    if races is None:
+    if races:
+        for race in races:
+            if concerns(race):
+                return _race(race, rule)
+    elif races is None:
         return Verdict.UNKNOWN
-    for race in races:
-        if concerns(race):
-            where = race.buffer if race.row is None else f"{race.buffer}[{race.row}]"
-            return Clash(
-                f"{race.kind} on {where}: {race.first} [{race.first_stream}] and {race.second} [{race.second_stream}]",
-                f"`{race.first}` on the {race.first_stream} stream and `{race.second}` "
-                f"on the {race.second_stream} stream "
-                f"touch {where}",
-                rule,
-            )
-    if step.receipt.launch is None and step.receipt.settled is None and not step.receipt.executed:
-        return None  # nothing touched the device
-    return Verdict.HOLDS
+    receipt = step.receipt
+    if receipt.executed or receipt.launch is not None or receipt.settled is not None:
+        return HOLDS
+    return None  # nothing touched the device
+
+
+def _race(race: RaceView, rule: str) -> Clash:
+    where = race.buffer if race.row is None else f"{race.buffer}[{race.row}]"
+    return Clash(
+        f"{race.kind} on {where}: {race.first} [{race.first_stream}] and {race.second} [{race.second_stream}]",
+        f"`{race.first}` on the {race.first_stream} stream and `{race.second}` "
+        f"on the {race.second_stream} stream "
+        f"touch {where}",
+        rule,
+    )
+
+
+def is_lifetime_race(race: RaceView) -> bool:
+    """Whether a tensor was freed under an operation that uses it."""
+    return race.kind == USE_AFTER_FREE
+
+
+def is_host_race(race: RaceView) -> bool:
+    """Whether the host read what a stream still writes."""
+    return race.kind == HOST_READ
+
+
+def is_memory_race(race: RaceView) -> bool:
+    """Whether the race is about any other memory: KV cells, batch tensors, results."""
+    return race.kind not in (USE_AFTER_FREE, HOST_READ) and not is_relay_race(race) and not is_row_race(race)
 
 
 def is_relay_race(race: RaceView) -> bool:
@@ -71,11 +90,7 @@ def is_row_race(race: RaceView) -> bool:
 )
 def tensors_outlive_their_forward(step: Step) -> Finding:
     """The two-slot ring keeps a launch's tensors bound until the launch after the next."""
-    return _first(
-        step,
-        lambda race: race.kind == USE_AFTER_FREE,
-        "the free is not ordered after the use: the ring let go too early",
-    )
+    return _first(step, is_lifetime_race, "the free is not ordered after the use: the ring let go too early")
 
 
 @oracle(
@@ -123,7 +138,7 @@ def row_writes_wait_for_readers(step: Step) -> Finding:
 )
 def results_are_waited_for(step: Step) -> Finding:
     """Host code that reads what a stream still writes reads whatever the memory held."""
-    return _first(step, lambda race: race.kind == HOST_READ, "the host did not wait for the event between them")
+    return _first(step, is_host_race, "the host did not wait for the event between them")
 
 
 @oracle(
@@ -139,8 +154,4 @@ def results_are_waited_for(step: Step) -> Finding:
 )
 def device_memory_is_ordered(step: Step) -> Finding:
     """All other memory (KV cells, batch tensors, results) is touched in one order only."""
-    return _first(
-        step,
-        lambda race: race.kind not in (USE_AFTER_FREE, HOST_READ) and not is_relay_race(race) and not is_row_race(race),
-        "no event orders them",
-    )
+    return _first(step, is_memory_race, "no event orders them")

@@ -9,7 +9,8 @@ from specfuzz.core.lemmas import owned_len
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import CachedPath, PoolView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import shares
+from specfuzz.oracles.facts import limits
+from specfuzz.oracles.shares import shares
 
 HOLDS = Verdict.HOLDS
 TREE = Capability.RADIX | Capability.TREE_VIEW
@@ -64,8 +65,8 @@ def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
     for req in found.holders:
         if not req.cache_protected_len:
             continue
-        gone = set(req.slots[: req.cache_protected_len]) - found.tree_slots
-        if gone:
+        if not found.tree_slots.issuperset(req.slots[: req.cache_protected_len]):
+            gone = set(req.slots[: req.cache_protected_len]) - found.tree_slots
             return Clash(
                 f"slots({req.rid})[0:{req.cache_protected_len}) in the tree, except {sorted(gone)}",
                 f"{req.rid} counts [0, {req.cache_protected_len}) of its row as the tree's",
@@ -88,8 +89,8 @@ def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
 def protected_size_is_the_locked_paths(step: Step, pool: PoolView) -> Finding:
     """Locks and unlocks balance: a lost lock allows eviction under a reader, a leaked one forbids it for ever."""
     locked: set[int] = set()
-    for req in step.after.reqs.values():
-        if req.req_pool_idx is not None and req.cache_protected_len:
+    for req in shares(step, pool).holders:
+        if req.cache_protected_len:
             locked.update(req.slots[: req.cache_protected_len])
     if len(locked) == pool.protected:
         return HOLDS
@@ -108,14 +109,15 @@ def protected_size_is_the_locked_paths(step: Step, pool: PoolView) -> Finding:
     scope=Scope.REQUEST,
     needs=Capability.RADIX | Capability.PAGED,
     on=(Prefill, Mix, Settle, Idle, Evict),
+    changed_only=True,
     source="sglang 0.5.23 mem_cache/radix_cache RadixCache.checkpoint; sglang #34870",
     twin="prefix-hit",
 )
 def protected_len_is_whole_pages(step: Step, req: ReqView) -> Finding:
     """The tree owns pages, never parts of them."""
-    if step.before.reqs.get(req.rid) is req or req.req_pool_idx is None:
+    if req.req_pool_idx is None:
         return None
-    rest = req.cache_protected_len % step.config.page_size
+    rest = req.cache_protected_len % limits(step).page_size
     if not rest:
         return HOLDS
     return Clash(
@@ -139,14 +141,14 @@ def cached_within_owned(step: Step, pool: PoolView) -> Finding:
     """Nothing is cached that no request may vouch for: no token past a stop, none without a committed KV."""
     if pool.cached is None:
         return Verdict.UNKNOWN
-    ends = _extend_ends(step)
+    ends = _extend_ends(step, shares(step, pool).holders)
     if pool.cached is step.before.pool.cached or not pool.cached:
         return None
     vouched: set[CachedPath] = step.memo.setdefault("vouched", set())
     for path in pool.cached:
         if path in vouched:
             continue
-        if not any(_vouches(step, req, path, ends) for req in step.after.reqs.values()):
+        if not _is_vouched(step, path, ends):
             return Clash(
                 f"{len(path.slots)} slots of {path.tokens} are within somebody's owned length",
                 f"the tree caches a path of {len(path.slots)} slots for the tokens {path.tokens}",
@@ -156,12 +158,12 @@ def cached_within_owned(step: Step, pool: PoolView) -> Finding:
     return HOLDS
 
 
-def _extend_ends(step: Step) -> dict[str, int]:
+def _extend_ends(step: Step, holders: list[ReqView]) -> dict[str, int]:
     """The longest settled extend of each request: what a request that is not finished may have cached."""
     ends: dict[str, int] = step.memo.setdefault("extend-ends", {})
-    for rid, req in step.after.reqs.items():
-        if req.req_pool_idx is not None and req.cache_protected_len > ends.get(rid, 0):
-            ends[rid] = req.cache_protected_len
+    for req in holders:
+        if req.cache_protected_len and req.cache_protected_len > ends.get(req.rid, 0):
+            ends[req.rid] = req.cache_protected_len
     for known in step.ledger.settled:
         for rid in known.extended:
             before = step.before.reqs.get(rid)
@@ -181,12 +183,16 @@ def _all_owned(step: Step, ends: dict[str, int]) -> str:
     return ", ".join(f"{rid} {_owned(req, ends)}" for rid, req in step.after.reqs.items()) or "nobody"
 
 
-def _vouches(step: Step, req: ReqView, path: CachedPath, ends: dict[str, int]) -> bool:
-    length, text = len(path.slots), step.ledger.requests[req.rid].text
-    if length > _owned(req, ends) or len(path.tokens) > req.seqlen:
-        return False
-    text.ensure(len(path.tokens))
-    return list(path.tokens) == text.tokens[: len(path.tokens)]
+def _is_vouched(step: Step, path: CachedPath, ends: dict[str, int]) -> bool:
+    length, count, tokens = len(path.slots), len(path.tokens), list(path.tokens)
+    for rid, req in step.after.reqs.items():
+        if count > req.seqlen or length > _owned(req, ends):
+            continue
+        text = step.ledger.requests[rid].text
+        text.ensure(count)
+        if text.tokens[:count] == tokens:
+            return True
+    return False
 
 
 @oracle(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Abort, Idle, Prepare, Settle
 from specfuzz.core.oracle import Step, oracle
+from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
 
 HOLDS = Verdict.HOLDS
@@ -22,15 +23,17 @@ HOLDS = Verdict.HOLDS
 )
 def receipt_tells_the_truth(step: Step) -> Finding:
     """What the engine reports about an event is what changed on its requests."""
+    receipt, known = step.receipt, step.before.reqs
+    if not receipt.emitted and not receipt.finished:
+        return _unchanged(step)
     emitted: dict[str, tuple[int, ...]] = {}
-    for rid, tokens in step.receipt.emitted:
+    for rid, tokens in receipt.emitted:
         emitted[rid] = emitted.get(rid, ()) + tuple(tokens)
-    finished = {rid: (reason, length) for rid, reason, length in step.receipt.finished}
-    known, judged = step.before.reqs, bool(emitted or finished)
+    finished = {rid: (reason, length) for rid, reason, length in receipt.finished}
     for rid, req in step.after.reqs.items():
         before = known.get(rid)
         if before is req or before is None:
-            said: tuple[int, ...] = emitted.get(rid, ())
+            said = emitted.get(rid, ())
             if said or rid in finished:
                 return Clash(
                     f"emitted({rid}) = {said}, finished = {finished.get(rid)}",
@@ -38,13 +41,37 @@ def receipt_tells_the_truth(step: Step) -> Finding:
                     "its record did not change",
                 )
             continue
-        grown = req.output_ids[len(before.output_ids) :]
-        ended = (req.finished_reason, req.finished_len) if req.finished and not before.finished else None
-        if grown != emitted.get(rid, ()) or ended != finished.get(rid):
-            return Clash(
-                f"emitted({rid}) = {emitted.get(rid, ())} == {grown}, finished({rid}) = {finished.get(rid)} == {ended}",
-                f"the receipt says that {rid} emitted {emitted.get(rid, ())} and ended as {finished.get(rid)}",
-                f"its output grew by {grown} and it ended as {ended}",
-            )
-        judged = True
-    return HOLDS if judged else None
+        clash = _differs(before, req, emitted.get(rid, ()), finished.get(rid))
+        if clash is not None:
+            return clash
+    return HOLDS
+
+
+def _unchanged(step: Step) -> Finding:
+    """The receipt says that nothing was emitted or finished."""
+    finding: Finding = None
+    known = step.before.reqs
+    for rid, req in step.after.reqs.items():
+        before = known.get(rid)
+        if before is not req and before is not None:
+            clash = _differs(before, req, (), None)
+            if clash is not None:
+                return clash
+            finding = HOLDS
+    return finding
+
+
+def _differs(
+    before: ReqView, req: ReqView, said: tuple[int, ...], finished: tuple[str, int | None] | None
+) -> Clash | None:
+    grown = req.output_ids[len(before.output_ids) :]
+    now_over = req.finished_reason is not None and before.finished_reason is None
+    ended = (req.finished_reason, req.finished_len) if now_over else None
+    if grown == said and ended == finished:
+        return None
+    rid = req.rid
+    return Clash(
+        f"emitted({rid}) = {said} == {grown}, finished({rid}) = {finished} == {ended}",
+        f"the receipt says that {rid} emitted {said} and ended as {finished}",
+        f"its output grew by {grown} and it ended as {ended}",
+    )

@@ -7,7 +7,7 @@ from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Idle, Settle
 from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
-from specfuzz.core.snapshot import RelayRow, ReqView
+from specfuzz.core.snapshot import RelayRow, RelayView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
 from specfuzz.oracles.facts import carrying, is_live
 
@@ -15,19 +15,24 @@ HOLDS = Verdict.HOLDS
 SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
 
 
-def _relay_row(step: Step, req: ReqView) -> tuple[RelayRow, int] | Finding:
-    """The relay row of a live request and its settled frontier, where nothing of it is in flight any more."""
-    relay = step.after.relay
-    if relay is None:
-        return Verdict.UNKNOWN
-    asked = step.ledger.requests[req.rid]
-    if not is_live(req) or not asked.extend_settled or req.rid not in relay.rows:
-        return None
-    if carrying(step, req.rid):
-        return None  # the forward in flight consumes the row and writes it again
-    if req.seqlen - 1 > req.kv_committed_len:
-        return None  # between two chunks
-    return relay.rows[req.rid], req.seqlen - 1
+def _resting(step: Step, relay: RelayView) -> dict[str, tuple[RelayRow, int]]:
+    """By rid, relay row and settled frontier of the live requests of which nothing is in flight any more."""
+    known: tuple[int, dict[str, tuple[RelayRow, int]]] | None = step.memo.get("resting")
+    if known is not None and known[0] == step.index:
+        return known[1]
+    ledger, reqs = step.ledger, step.after.reqs
+    found: dict[str, tuple[RelayRow, int]] = {}
+    for rid, row in relay.rows.items():
+        req = reqs.get(rid)
+        if req is None or not is_live(req) or not ledger.requests[rid].extend_settled:
+            continue
+        if carrying(step, rid):
+            continue  # the forward in flight consumes the row and writes it again
+        length = req.seqlen - 1
+        if length <= req.kv_committed_len:  # else it stands between two chunks
+            found[rid] = (row, length)
+    step.memo["resting"] = (step.index, found)
+    return found
 
 
 @oracle(
@@ -43,9 +48,12 @@ def _relay_row(step: Step, req: ReqView) -> tuple[RelayRow, int] | Finding:
 )
 def relay_holds_the_frontier(step: Step, req: ReqView) -> Finding:
     """A settled round has published its frontier, and nobody has consumed it yet."""
-    found = _relay_row(step, req)
-    if not isinstance(found, tuple):
-        return found
+    relay = step.after.relay
+    if relay is None:
+        return Verdict.UNKNOWN
+    found = _resting(step, relay).get(req.rid)
+    if found is None:
+        return None
     row, length = found
     if row.new_seq_len == length:
         return HOLDS
@@ -69,9 +77,12 @@ def relay_holds_the_frontier(step: Step, req: ReqView) -> Finding:
 )
 def relay_holds_the_pending_token(step: Step, req: ReqView) -> Finding:
     """A settled round has stashed the token that the next one will feed."""
-    found = _relay_row(step, req)
-    if not isinstance(found, tuple):
-        return found
+    relay = step.after.relay
+    if relay is None:
+        return Verdict.UNKNOWN
+    found = _resting(step, relay).get(req.rid)
+    if found is None:
+        return None
     row, _length = found
     wanted = req.output_ids[-1] if req.output_ids else None
     if row.output_token == wanted:
@@ -99,9 +110,12 @@ def relay_holds_the_pending_token(step: Step, req: ReqView) -> Finding:
 )
 def relay_holds_the_draft_state(step: Step, req: ReqView) -> Finding:
     """A settled round has stashed the whole draft state, so that the next draft starts from it."""
-    found = _relay_row(step, req)
-    if not isinstance(found, tuple):
-        return found
+    relay = step.after.relay
+    if relay is None:
+        return Verdict.UNKNOWN
+    found = _resting(step, relay).get(req.rid)
+    if found is None:
+        return None
     row, length = found
     hidden = step.ledger.requests[req.rid].text.hidden(length)
     topk = unembed(hidden)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Abort, Idle, Prepare, Settle
 from specfuzz.core.language import STOP_TOKEN
-from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step, oracle
-from specfuzz.core.snapshot import LaunchView, ReqView
+from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS, extend_settled, is_dead, is_live, limits
+from specfuzz.oracles.facts import LEDGER_EVENTS, extend_settled, is_dead, is_live, limits, settled_rows, view_of
 
 HOLDS = Verdict.HOLDS
 #: Lets a result change nothing else than this on a dead row: nothing at all.
@@ -20,12 +17,6 @@ INERT_FIELDS = (
     "output_ids", "kv_committed_len", "kv_allocated_len", "cache_protected_len", "req_pool_idx", "spec_verify_ct",
     "spec_num_correct_drafts", "finished_reason", "finished_len", "retraction_count",
 )  # fmt: skip
-
-
-def _settled_rows(step: Step, rid: str) -> Iterator[tuple[Launched, int]]:
-    for known in step.ledger.settled:
-        if rid in known.rids:
-            yield known, known.rids.index(rid)
 
 
 def _was_live(step: Step, rid: str) -> ReqView | None:
@@ -51,12 +42,12 @@ def steady_bonus(step: Step, req: ReqView) -> Finding:
     """Exactly one token of a settled request has no KV yet: the pending bonus."""
     if req.finished_reason is not None or req.is_retracted or req.req_pool_idx is None:
         return None
-    asked = step.ledger.requests[req.rid]
-    if step.before.reqs.get(req.rid) is req and not step.ledger.settled:
+    ledger, rid = step.ledger, req.rid
+    if not ledger.settled and step.before.reqs.get(rid) is req:
         return None  # nothing that the rule speaks about has moved
-    if extend_settled(step, req, asked):
+    if extend_settled(step, req, ledger.requests[rid]):
         pending = 1
-    elif Capability.CHUNKED_PREFILL in step.capabilities:
+    elif limits(step).chunked:
         return None  # a chunk ends anywhere
     else:
         pending = 0
@@ -83,18 +74,20 @@ def steady_bonus(step: Step, req: ReqView) -> Finding:
 )
 def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
     """A run is committed and appended as a whole; a stop trims only what the client sees."""
-    before = _was_live(step, req.rid)
-    if before is None:
+    rows = settled_rows(step).get(req.rid)
+    before = None if rows is None else _was_live(step, req.rid)
+    if rows is None or before is None:
         return None
-    extends = tails = carried = 0
-    for known, _row in _settled_rows(step, req.rid):
-        carried += 1
-        extends += req.rid in known.extended
-        tails += known.mode == "MIXED" and req.rid not in known.extended
-    if not carried or (tails and req.finished):
+    extends = tails = 0
+    for known, _row in rows:
+        if req.rid in known.extended:
+            extends += 1
+        elif known.mode == "MIXED":
+            tails += 1
+    if tails and req.finished:
         return None  # a mixed tail that finishes is not committed
     grown = len(req.output_ids) - len(before.output_ids)
-    if Capability.CHUNKED_PREFILL in step.capabilities and extends and not grown:
+    if extends and not grown and limits(step).chunked:
         return None  # a middle chunk emits nothing
     # A request that finishes by its extend result settles nothing after it.
     wanted = grown - extends if limits(step).speculative else 0
@@ -103,7 +96,7 @@ def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
         return HOLDS
     return Clash(
         f"{req.kv_committed_len} - {before.kv_committed_len} == {wanted}",
-        f"{carried} results of {req.rid} appended {grown} tokens, {extends} of them sampled by an extend",
+        f"{len(rows)} results of {req.rid} appended {grown} tokens, {extends} of them sampled by an extend",
         f"kv_committed_len moved by {found}",
     )
 
@@ -123,14 +116,14 @@ def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
 )
 def settle_appends_the_run(step: Step, req: ReqView) -> Finding:
     """A live row gets every token of its result, once and in order."""
-    before = _was_live(step, req.rid)
-    if before is None:
+    rows = settled_rows(step).get(req.rid)
+    before = None if rows is None else _was_live(step, req.rid)
+    if rows is None or before is None:
         return None
-    views: dict[int, LaunchView] = {launch.number: launch for launch in step.after.launches}
     run: list[int] = []
     ends: list[int] = []
-    for known, row in _settled_rows(step, req.rid):
-        launch = views.get(known.number)
+    for known, row in rows:
+        launch = view_of(step.after.launches, known.number)
         if launch is None or launch.exit is None:
             return Verdict.UNKNOWN
         if req.rid in known.extended and launch.exit.new_seq_lens[row] < before.seqlen:
@@ -191,6 +184,7 @@ def dead_rows_are_inert(step: Step) -> Finding:
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
     on=(Settle, Idle),
+    changed_only=True,
     source="sglang 0.5.23 managers/schedule_batch Req.update_finish_state; sglang #31599",
     twin="finish",
 )
@@ -227,6 +221,7 @@ def finish_reason_is_first(step: Step, req: ReqView) -> Finding:
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
     on=(Settle, Idle),
+    changed_only=True,
     source="sglang 0.5.23 managers/schedule_batch Req.output_ids_through_stop; sglang #31599, vLLM #47616",
     twin="finish-inside-a-run",
 )
@@ -253,6 +248,7 @@ def nothing_emitted_past_the_end(step: Step, req: ReqView) -> Finding:
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
     on=(Settle, Idle, Abort, Prepare),
+    changed_only=True,
     source="sglang 0.5.23 mem_cache/common release_kv_cache; sglang #12224",
     twin="finish",
 )

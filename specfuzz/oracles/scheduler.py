@@ -21,12 +21,13 @@ HOLDS = Verdict.HOLDS
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
     on=LEDGER_EVENTS,
+    changed_only=True,
     source="sglang 0.5.23 managers/scheduler_components/invariant_checker; sglang #33579",
     twin="launch",
 )
 def ledger_in_order(step: Step, req: ReqView) -> Finding:
     """A request that holds a row keeps its four lengths in order and inside the row."""
-    if step.before.reqs.get(req.rid) is req or req.req_pool_idx is None:
+    if req.req_pool_idx is None:
         return None
     protected, committed, allocated = req.cache_protected_len, req.kv_committed_len, req.kv_allocated_len
     width = limits(step).row_width
@@ -54,7 +55,7 @@ def reserve_covers_two_rounds(step: Step, req: ReqView) -> Finding:
     """Prepare reserves the round that is in flight and the one that it prepares."""
     if req.rid not in step.receipt.rows or _admitted(step, req.rid):
         return None
-    wanted = req.kv_committed_len + step.config.reserve_per_decode
+    wanted = req.kv_committed_len + limits(step).reserve
     if req.kv_allocated_len >= wanted:
         return HOLDS
     return Clash(
@@ -80,7 +81,7 @@ def reserve_ends_on_a_page(step: Step, req: ReqView) -> Finding:
     """The allocator hands out whole pages, so a reserve that ends inside one strands its tail."""
     if req.rid not in step.receipt.rows or _admitted(step, req.rid):
         return None
-    page_size = step.config.page_size
+    page_size = limits(step).page_size
     if req.kv_allocated_len % page_size == 0:
         return HOLDS
     return Clash(
@@ -98,6 +99,7 @@ def reserve_ends_on_a_page(step: Step, req: ReqView) -> Finding:
     scope=Scope.REQUEST,
     needs=Capability.SPECULATIVE,
     on=(Prepare, Mix),
+    changed_only=True,
     source="sglang 0.5.23 mem_cache/allocation alloc_for_spec_decode; sglang #32459",
     twin="prepare",
 )
@@ -106,10 +108,8 @@ def reserve_is_not_hoarded(step: Step, req: ReqView) -> Finding:
     before = step.before.reqs.get(req.rid)
     if before is None or req.rid not in step.receipt.rows or _admitted(step, req.rid):
         return None
-    most = max(
-        before.kv_allocated_len,
-        ceil_align(req.kv_committed_len + step.config.reserve_per_decode, step.config.page_size),
-    )
+    bounds = limits(step)
+    most = max(before.kv_allocated_len, ceil_align(req.kv_committed_len + bounds.reserve, bounds.page_size))
     if req.kv_allocated_len <= most:
         return HOLDS
     return Clash(
@@ -127,6 +127,7 @@ def reserve_is_not_hoarded(step: Step, req: ReqView) -> Finding:
     scope=Scope.REQUEST,
     needs=Capability.SPECULATIVE,
     on=(Prepare,),
+    changed_only=True,
     source="sglang 0.5.23 speculative/eagle_utils eagle_prepare_for_decode; sglang #24590, #24745",
     twin="prepare",
 )
@@ -160,8 +161,7 @@ def plain_claims_are_counted(step: Step, req: ReqView) -> Finding:
         return None
     ledger = step.ledger
     flying = carrying(step, req.rid)
-    asked = ledger.requests[req.rid]
-    if Capability.CHUNKED_PREFILL in step.capabilities and not (asked.extend_settled and req.output_ids):
+    if limits(step).chunked and not (ledger.requests[req.rid].extend_settled and req.output_ids):
         return None  # a chunk commits its own end; the claims start with the last one
     prepared = 1 if ledger.prepared is not None and req.rid in ledger.prepared else 0
     wanted = req.seqlen - 1 + flying + prepared
@@ -190,14 +190,17 @@ def plain_claims_are_counted(step: Step, req: ReqView) -> Finding:
 )
 def extend_commits_its_window(step: Step, req: ReqView) -> Finding:
     """An admitted request owns exactly its prefix and its extend, and always extends by at least one token."""
-    window = next(((start, length) for rid, start, length in step.receipt.admitted if rid == req.rid), None)
-    if window is None:
-        return None
-    prefix, extend = window
-    end, page_size = prefix + extend, step.config.page_size
-    whole = Capability.CHUNKED_PREFILL in step.capabilities or end == req.seqlen
+    for rid, start, length in step.receipt.admitted:
+        if rid == req.rid:
+            return _window(step, req, start, length)
+    return None
+
+
+def _window(step: Step, req: ReqView, prefix: int, extend: int) -> Finding:
+    end, page_size, chunked = prefix + extend, limits(step).page_size, limits(step).chunked
+    whole = chunked or end == req.seqlen
     fits = req.kv_committed_len == end and req.kv_allocated_len == end and end <= req.seqlen and whole
-    aligned = prefix % page_size == 0 or Capability.CHUNKED_PREFILL in step.capabilities
+    aligned = chunked or prefix % page_size == 0
     if fits and aligned and extend >= 1 and not req.is_retracted and req.req_pool_idx is not None:
         return HOLDS
     return Clash(
@@ -215,13 +218,14 @@ def extend_commits_its_window(step: Step, req: ReqView) -> Finding:
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
     on=LEDGER_EVENTS,
+    changed_only=True,
     source="sglang 0.5.23 mem_cache/allocation alloc_for_spec_decode; sglang-jax #1147",
     twin="prepare",
 )
 def allocated_never_shrinks(step: Step, req: ReqView) -> Finding:
     """Slots of a row come back only when the row is released."""
     before = step.before.reqs.get(req.rid)
-    if before is req or before is None or not same_residence(before, req):
+    if before is None or not same_residence(before, req):
         return None
     if before.kv_allocated_len <= req.kv_allocated_len:
         return HOLDS
@@ -239,13 +243,14 @@ def allocated_never_shrinks(step: Step, req: ReqView) -> Finding:
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
     on=LEDGER_EVENTS,
+    changed_only=True,
     source="sglang 0.5.23 managers/schedule_batch ScheduleBatch.prepare_for_decode; sglang #34924",
     twin="prepare",
 )
 def clocks_tick_once(step: Step, req: ReqView) -> Finding:
     """Each clock of a request ticks once per participation, at schedule time, and nowhere else."""
     before = step.before.reqs.get(req.rid)
-    if before is req or before is None or req.finished_reason is not None:
+    if before is None or req.finished_reason is not None:
         return None
     decode, extend = before.decode_batch_idx, before.extend_batch_idx
     why = "took part in no round"
@@ -259,7 +264,7 @@ def clocks_tick_once(step: Step, req: ReqView) -> Finding:
     elif _admitted(step, req.rid):
         extend += 1
         why = "was extended once"
-    elif req.rid in step.receipt.rows and isinstance(step.event, (Prepare, Mix)):
+    elif (kind is Prepare or kind is Mix) and req.rid in step.receipt.rows:
         decode += 1
         why = "was prepared for one decode round"
     if req.decode_batch_idx == decode and req.extend_batch_idx == extend:
@@ -273,4 +278,7 @@ def clocks_tick_once(step: Step, req: ReqView) -> Finding:
 
 
 def _admitted(step: Step, rid: str) -> bool:
-    return any(rid == known for known, _prefix, _extend in step.receipt.admitted)
+    for known, _prefix, _extend in step.receipt.admitted:
+        if known == rid:
+            return True
+    return False

@@ -8,7 +8,7 @@ from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Settle, Verify
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS, is_live
+from specfuzz.oracles.facts import LEDGER_EVENTS, changed_batches, is_live
 
 HOLDS = Verdict.HOLDS
 
@@ -50,7 +50,7 @@ def settle_takes_the_oldest(step: Step) -> Finding:
     before, after = step.before.queue, step.after.queue
     if not before:
         return None
-    if isinstance(step.event, Idle):
+    if type(step.event) is Idle:
         fits = step.receipt.settled == before[-1] and not after
     else:
         fits = step.receipt.settled == before[0] and after == before[1:]
@@ -78,7 +78,7 @@ def no_dead_row_launched(step: Step) -> Finding:
     rows = step.receipt.rows
     if not rows:
         return None
-    if isinstance(step.event, Verify):
+    if type(step.event) is Verify:
         if rows == step.before.prepared:
             return HOLDS
         return Clash(
@@ -133,7 +133,7 @@ def rows_belong_to_their_requests(step: Step, launch: LaunchView) -> Finding:
     reqs = step.after.reqs
     if len(launch.rids) == len(launch.req_pool_indices):
         for rid, row in zip(launch.rids, launch.req_pool_indices, strict=True):
-            if is_live(reqs[rid]) and reqs[rid].req_pool_idx != row:
+            if reqs[rid].req_pool_idx != row and is_live(reqs[rid]):
                 break
         else:
             return HOLDS
@@ -157,16 +157,11 @@ def rows_belong_to_their_requests(step: Step, launch: LaunchView) -> Finding:
 )
 def batch_arrays_agree(step: Step) -> Finding:
     """Filter and merge treat every per-row array of a batch alike."""
-    if step.after.batches == step.before.batches:
-        return None
     finding: Finding = None
-    for batch in step.after.batches:
-        rows = len(batch.rids)
-        if not rows:
-            continue  # an emptied batch keeps stale tensors and is dropped as a whole
+    for batch in changed_batches(step):  # an emptied batch keeps stale tensors and is dropped as a whole
         finding = HOLDS
-        for name in ("req_pool_indices", "seq_lens", "seq_lens_cpu"):
-            values = getattr(batch, name)
+        rows, indices, lens, mirror = len(batch.rids), batch.req_pool_indices, batch.seq_lens, batch.seq_lens_cpu
+        for name, values in (("req_pool_indices", indices), ("seq_lens", lens), ("seq_lens_cpu", mirror)):
             if values is not None and len(values) != rows:
                 return Clash(
                     f"len({name}) = {len(values)} == {rows}",
@@ -189,16 +184,14 @@ def batch_arrays_agree(step: Step) -> Finding:
 )
 def mirror_equals_device(step: Step) -> Finding:
     """The host mirror of a batch's lengths is exact wherever the scheduler keeps one."""
-    if step.after.batches == step.before.batches:
-        return None
     device = step.after.device
     if device is None:
         return Verdict.UNKNOWN
     if device.pending:
         return None
     finding: Finding = None
-    for batch in step.after.batches:
-        if not batch.rids or batch.seq_lens is None or batch.seq_lens_cpu is None:
+    for batch in changed_batches(step):
+        if batch.seq_lens is None or batch.seq_lens_cpu is None:
             continue
         if batch.seq_lens != batch.seq_lens_cpu:
             return Clash(

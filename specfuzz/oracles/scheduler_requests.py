@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Abort, Mix, Prepare, Retract
 from specfuzz.core.legality import Standing
@@ -10,9 +9,9 @@ from specfuzz.core.lemmas import ceil_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import carrying, is_dead, is_live
+from specfuzz.oracles.facts import carrying, is_dead, is_live, limits
 
-HOLDS = Verdict.HOLDS
+HOLDS, RUNNING = Verdict.HOLDS, Standing.RUNNING
 
 
 @oracle(
@@ -28,12 +27,12 @@ HOLDS = Verdict.HOLDS
 def no_request_is_left_behind(step: Step, req: ReqView) -> Finding:
     """A request that may still need tokens takes part in every decode round."""
     receipt = step.receipt
-    if receipt.refused is not None or receipt.skipped or req.finished_reason is not None:
+    if not is_live(req) or receipt.refused is not None or receipt.skipped:
         return None
     asked = step.ledger.requests[req.rid]
-    if asked.standing is not Standing.RUNNING or not is_live(req):
+    if asked.standing is not RUNNING:
         return None
-    if Capability.CHUNKED_PREFILL in step.capabilities and req.kv_committed_len < req.seqlen - 1:
+    if limits(step).chunked and req.kv_committed_len < req.seqlen - 1:
         return None  # its next chunk comes first
     if req.rid in receipt.rows:
         return HOLDS
@@ -93,7 +92,7 @@ def retraction_needs_pressure(step: Step) -> Finding:
 )
 def abort_waits_for_a_result(step: Step, req: ReqView) -> Finding:
     """An aborted request keeps its KV until a processed result releases it, because a forward may still use it."""
-    if not isinstance(step.event, Abort) or req.rid != step.event.rid:
+    if type(step.event) is not Abort or req.rid != step.event.rid:
         return None
     before = step.before.reqs[req.rid]
     if is_live(before):

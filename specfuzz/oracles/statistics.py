@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from operator import mul
+
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Idle, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import is_live
+from specfuzz.oracles.facts import is_live, settled_rows
 
 HOLDS = Verdict.HOLDS
 
@@ -28,13 +30,15 @@ HOLDS = Verdict.HOLDS
 )
 def verify_count_is_settled_rounds(step: Step, req: ReqView) -> Finding:
     """Each settled verify counts once, with its accepted drafts and without its bonus."""
+    carried = settled_rows(step).get(req.rid)
+    if carried is None or (req.finished_reason is not None and len(carried) > 1):
+        return None  # nobody says which of them ended it
     before = step.before.reqs.get(req.rid)
     if before is None or not is_live(before):
         return None
-    carried = [known for known in step.ledger.settled if req.rid in known.rids]
-    rounds = sum(known.mode == "DECODE" for known in carried)
-    if not carried or (req.finished and len(carried) > 1):
-        return None  # nobody says which of them ended it
+    rounds = 0
+    for known, _row in carried:
+        rounds += known.mode == "DECODE"
     grown = len(req.output_ids) - len(before.output_ids)
     drafts = grown - len(carried) if rounds else 0
     found = (
@@ -61,18 +65,17 @@ def verify_count_is_settled_rounds(step: Step, req: ReqView) -> Finding:
     scope=Scope.REQUEST,
     needs=Capability.SPECULATIVE,
     on=(Settle, Idle),
+    changed_only=True,
     source="sglang 0.5.23 managers/schedule_batch Req.update_spec_correct_drafts_histogram; sglang #11572",
     twin="verify-settles",
 )
 def histogram_adds_up(step: Step, req: ReqView) -> Finding:
     """The three accounts of acceptance tell the same story, and no rate exceeds one."""
-    if step.before.reqs.get(req.rid) is req:
-        return None
     rounds, drafts, histogram = req.spec_verify_ct, req.spec_num_correct_drafts, req.spec_correct_drafts_histogram
     if not rounds and not histogram:
         return None
     counted = sum(histogram)
-    weighted = sum(index * count for index, count in enumerate(histogram))
+    weighted = sum(map(mul, histogram, range(len(histogram))))
     if counted == rounds and weighted == drafts and 0 <= drafts <= rounds * step.config.spec_steps:
         return HOLDS
     return Clash(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specfuzz.core.event import Evict, Settle, Verify
-from specfuzz.core.oracle import Step
+from specfuzz.core.oracle import ORACLES, Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import CachedPath, LaunchView, RaceView
 from tests.oracles.build import (
@@ -95,7 +95,7 @@ def unchanged() -> Step:
     """Device and requests are those from before, and were judged then."""
     seen = device((A,))
     found = step(Settle(), (A,), (A,), device=seen, old={"device": seen})
-    found.memo["target-judged"] = {"a": (A, seen)}
+    ORACLES.get("target-kv-is-true").check(found, A)
     return found
 
 

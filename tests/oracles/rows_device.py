@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from specfuzz.core.event import Evict, Idle, Publish, Settle
 from specfuzz.core.legality import Launched
-from specfuzz.core.oracle import Step
+from specfuzz.core.oracle import ORACLES, Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import BatchView, LaunchView, ReqView, WriteRecord
 from tests.oracles.build import EAGLE, PLAIN, SYNC, batch, device, finished, pool, relay, req, spoiled, step, text
@@ -113,8 +113,8 @@ def unchanged() -> Step:
     """A step that shares its pool and device views with the one before, and was judged then."""
     seen, memory_seen = pool((A,)), device((A,))
     found = step(Idle(), (A,), (A,), old={"pool": seen, "device": memory_seen}, pool=seen, device=memory_seen)
-    for shelf in ("draft-judged", "row-judged"):
-        found.memo[shelf] = {"a": (A, memory_seen)}
+    for name in ("draft-kv-is-true", "device-rows-are-host-rows"):
+        ORACLES.get(name).check(found, A)
     return found
 
 
