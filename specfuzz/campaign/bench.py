@@ -167,29 +167,20 @@ class _Slices:
 
 def run_bench(plan: BenchPlan) -> BenchReport:
     """Measure. Raises SpecfuzzError if the system doesn't hold: a broken run says nothing about throughput."""
-    checked, bare, stock, stock_bare = _Slices(), _Slices(), _Slices(), _Slices()
+    checked, bare = _Slices(), _Slices()
     bare_plan = replace(plan, system=BareSystem(), oracles=(), goals=(), clock=plan.clock or clock_for(plan.system))
-    unweighted = replace(plan.profile, weighted=False)
     for number in range(plan.slices + 1):
         _slice(plan, checked, number)
         _slice(bare_plan, bare, number)
-        _slice(replace(plan, profile=unweighted), stock, number)
-        _slice(replace(bare_plan, profile=unweighted), stock_bare, number)
         _slice(plan, checked, number, split=True)
     rows = (
         _row("checked events", checked.rate, "events/s", bare.rate),
         _row("bare events", bare.rate, "events/s"),
-        # Hypothesis' own choice of rules: several times slower than ours, so the same checking weighs less.
-        _row("checked events, unweighted", stock.rate, "events/s", stock_bare.rate),
-        _row("bare events, unweighted", stock_bare.rate, "events/s"),
         *(_row(f"share {name}", checked.time_share(name), "of checked time") for name in checked.shares),
         _row("engine step", checked.time_share("engine") / checked.rate * 1e6, "us per event"),
         _row("share verify", checked.share("verify"), "of applied events", bare.share("verify")),
         _row("share settle", checked.share("settle"), "of applied events", bare.share("settle")),
         _row("live rows", checked.rows, "rows per verify", bare.rows),
-        _row("share verify, unweighted", stock.share("verify"), "of applied events", stock_bare.share("verify")),
-        _row("share settle, unweighted", stock.share("settle"), "of applied events", stock_bare.share("settle")),
-        _row("live rows, unweighted", stock.rows, "rows per verify", stock_bare.rows),
     )
     return BenchReport(rows=rows, machine=describe_machine())
 

@@ -64,8 +64,7 @@ class SpecMachine(EventRules):
         self._pressed = False
         if "_rule_of" not in vars(type(self)):
             type(self)._rule_of = {made.function.__name__: made for made in self.rules}
-        if self.profile.weighted:
-            self._rules_strategy = _WeightedRules(self)  # type: ignore[assignment]
+        self._rules_strategy = _WeightedRules(self)  # type: ignore[assignment]
 
     @initialize(roll=rolls())
     def set_temper(self, roll: int) -> None:

@@ -15,8 +15,7 @@ from specfuzz.state_machine.tempers import GENTLE, STRONG
 class Profile:
     """One profile. steps: events per example. swarm: factors by which an example favours or mutes a family.
 
-    derandomize: the same examples in every run, unless a seed says otherwise. weighted: kinds of events are chosen by
-    weight with one draw; else Hypothesis chooses among the same rules by itself, which is slower and can't steer.
+    derandomize: the same examples in every run, unless a seed says otherwise.
     """
 
     name: str
@@ -24,7 +23,6 @@ class Profile:
     steps: int = 40
     swarm: tuple[int, ...] = GENTLE
     derandomize: bool = False
-    weighted: bool = True
 
 
 PROFILES: dict[str, Profile] = {
