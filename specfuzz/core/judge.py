@@ -7,7 +7,7 @@ from typing import Any
 
 from specfuzz.core.capability import OBSERVATIONS, Capability
 from specfuzz.core.clock import Point, Scope
-from specfuzz.core.event import EVENT_TYPES, Event
+from specfuzz.core.event import EVENT_TYPES, Event, rid_of
 from specfuzz.core.oracle import Oracle, Reachable, Step
 from specfuzz.core.phase import phase_of
 from specfuzz.core.snapshot import ReqView
@@ -65,6 +65,9 @@ class Tally:
 class Panel:
     """All oracles and goals compiled for one set of capabilities: by event class, then by scope.
 
+    A request whose view is unchanged is passed over where nothing can have become true or false about it: when it has
+    finished, and when it holds no row and neither the event, its receipt nor a settled forward names it.
+
     An oracle whose needs aren't met never looks: it counts one UNKNOWN per run where only the view is missing, nothing
     where the engine lacks the ability, and is reported as not exercised in both cases.
     """
@@ -106,12 +109,17 @@ class Panel:
         before, after = step.before, step.after
         changed, every = plan.changed, plan.every
         if changed.entries or every.entries:
-            known = before.reqs
+            known, named = before.reqs, None
             for rid, req in after.reqs.items():
                 if known.get(rid) is not req:
                     _apply(changed, step, req, rid, clashes)
                 elif req.finished_reason is not None:
                     continue  # finished before this event and unchanged: it has nothing new to say
+                elif req.req_pool_idx is None:
+                    if named is None:
+                        named = _named(step)
+                    if rid not in named:
+                        continue  # it waits as before, and the event is not about it
                 if every.entries:
                     _apply(every, step, req, rid, clashes)
         if after.launches and plan.forwards:
@@ -191,6 +199,21 @@ def _apply(
             count.holds += 1
         elif finding is not None:
             _count(oracle, count, finding, rid, clashes)
+
+
+def _named(step: Step) -> set[str]:
+    """The requests that the event, its receipt or a forward that it settled speaks about."""
+    event, receipt = step.event, step.receipt
+    found = {*receipt.rows, *receipt.retracted, *receipt.dropped}
+    rid = rid_of(event)
+    if rid is not None:
+        found.add(rid)
+    for known in step.ledger.settled:
+        found.update(known.rids)
+    for about in (receipt.admitted, receipt.emitted, receipt.finished):
+        for one in about:
+            found.add(one[0])
+    return found
 
 
 def _count(

@@ -57,7 +57,7 @@ class _Tree:
         self.cached = cached
         self.paths: list[_Expected] = []
         slots: list[int] = []
-        shifted_slots: list[int] = []
+        shifted: list[int] = []
         self.first: list[int] = []
         self.second: list[int] = []
         self.draft: list[int] = []
@@ -71,9 +71,10 @@ class _Tree:
             slots += path.slots
             self.first += expected.first
             self.second += expected.second
-            shifted_slots += path.slots[: expected.due_draft]
+            shifted += path.slots[: expected.due_draft]
             self.draft += expected.shifted[: expected.due_draft]
-        self.read, self.read_draft = reader(tuple(slots)), reader(tuple(shifted_slots))
+        self.read = reader(tuple(slots))
+        self.read_draft = self.read if len(shifted) == len(slots) else reader(tuple(shifted))
         self.seen: tuple[object, object] = (None, None)
         self.seen_draft: object = None
 

@@ -165,10 +165,11 @@ class Forward:
         self.asked = _launched(step, launch.number)
         self.extended = self.asked.extended if self.asked is not None else ()
         reqs = step.after.reqs
-        self.rows = [
-            (row, req) for row, req in enumerate([reqs[rid] for rid in launch.rids])
-            if req.req_pool_idx is not None and req.finished_reason is None and not req.is_retracted
-        ]  # fmt: skip
+        self.rows: list[tuple[int, ReqView]] = []
+        for row, rid in enumerate(launch.rids):
+            req = reqs[rid]
+            if is_live(req):
+                self.rows.append((row, req))
         self._origins: dict[int, tuple[int, int | None] | None] = {}
 
     def origin(self, step: Step, row: int) -> tuple[int, int | None] | None:
@@ -225,8 +226,15 @@ def changed_batches(step: Step) -> list[BatchView]:
     known: tuple[int, list[BatchView]] | None = step.memo.get("batches")
     if known is not None and known[0] == step.index:
         return known[1]
-    old = {id(batch) for batch in step.before.batches}
-    found = [batch for batch in step.after.batches if batch.rids and id(batch) not in old]
+    found: list[BatchView] = []
+    old = step.before.batches
+    for batch in step.after.batches:
+        if batch.rids:
+            for other in old:
+                if other is batch:
+                    break
+            else:
+                found.append(batch)
     step.memo["batches"] = (step.index, found)
     return found
 

@@ -46,13 +46,9 @@ OWNERS: dict[str, frozenset[str]] = {
 }
 
 
-def may_write(field: str, writer: str, new: int) -> bool:
-    """Whether the ownership table lets `writer` give `field` this value; a leading underscore makes no difference."""
-    return new == 0 or _is_owner(field, writer)
-
-
 @cache
-def _is_owner(field: str, writer: str) -> bool:
+def is_owner(field: str, writer: str) -> bool:
+    """Whether the ownership table lets `writer` write `field`; a leading underscore makes no difference."""
     allowed = _BARE.get(field)
     return allowed is None or writer.lstrip("_") in allowed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Evict, Idle, Mix, Prefill, Settle
@@ -62,7 +64,7 @@ def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
     if found.tree_slots is None:
         return Verdict.UNKNOWN
     finding: Finding = None
-    for req in found.holders:
+    for req in found.holders.values():
         if not req.cache_protected_len:
             continue
         if not found.tree_slots.issuperset(req.slots[: req.cache_protected_len]):
@@ -89,7 +91,7 @@ def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
 def protected_size_is_the_locked_paths(step: Step, pool: PoolView) -> Finding:
     """Locks and unlocks balance: a lost lock allows eviction under a reader, a leaked one forbids it for ever."""
     locked: set[int] = set()
-    for req in shares(step, pool).holders:
+    for req in shares(step, pool).holders.values():
         if req.cache_protected_len:
             locked.update(req.slots[: req.cache_protected_len])
     if len(locked) == pool.protected:
@@ -141,7 +143,7 @@ def cached_within_owned(step: Step, pool: PoolView) -> Finding:
     """Nothing is cached that no request may vouch for: no token past a stop, none without a committed KV."""
     if pool.cached is None:
         return Verdict.UNKNOWN
-    ends = _extend_ends(step, shares(step, pool).holders)
+    ends = _extend_ends(step, shares(step, pool).holders.values())
     if pool.cached is step.before.pool.cached or not pool.cached:
         return None
     vouched: set[CachedPath] = step.memo.setdefault("vouched", set())
@@ -158,7 +160,7 @@ def cached_within_owned(step: Step, pool: PoolView) -> Finding:
     return HOLDS
 
 
-def _extend_ends(step: Step, holders: list[ReqView]) -> dict[str, int]:
+def _extend_ends(step: Step, holders: Iterable[ReqView]) -> dict[str, int]:
     """The longest settled extend of each request: what a request that is not finished may have cached."""
     ends: dict[str, int] = step.memo.setdefault("extend-ends", {})
     for req in holders:
@@ -184,13 +186,13 @@ def _all_owned(step: Step, ends: dict[str, int]) -> str:
 
 
 def _is_vouched(step: Step, path: CachedPath, ends: dict[str, int]) -> bool:
-    length, count, tokens = len(path.slots), len(path.tokens), list(path.tokens)
+    length, count, tokens = len(path.slots), len(path.tokens), path.tokens
     for rid, req in step.after.reqs.items():
-        if count > req.seqlen or length > _owned(req, ends):
+        if count > req.prompt_len + len(req.output_ids) or length > _owned(req, ends):
             continue
         text = step.ledger.requests[rid].text
         text.ensure(count)
-        if text.tokens[:count] == tokens:
+        if text.tokens[count - 1] == tokens[-1] and tuple(text.tokens[:count]) == tokens:
             return True
     return False
 

@@ -23,41 +23,26 @@ HOLDS = Verdict.HOLDS
 )
 def receipt_tells_the_truth(step: Step) -> Finding:
     """What the engine reports about an event is what changed on its requests."""
-    receipt, known = step.receipt, step.before.reqs
-    if not receipt.emitted and not receipt.finished:
-        return _unchanged(step)
     emitted: dict[str, tuple[int, ...]] = {}
-    for rid, tokens in receipt.emitted:
-        emitted[rid] = emitted.get(rid, ()) + tuple(tokens)
-    finished = {rid: (reason, length) for rid, reason, length in receipt.finished}
-    for rid, req in step.after.reqs.items():
-        before = known.get(rid)
-        if before is req or before is None:
-            said = emitted.get(rid, ())
-            if said or rid in finished:
-                return Clash(
-                    f"emitted({rid}) = {said}, finished = {finished.get(rid)}",
-                    f"the receipt says that {rid} emitted {len(said)} tokens or finished",
-                    "its record did not change",
-                )
-            continue
-        clash = _differs(before, req, emitted.get(rid, ()), finished.get(rid))
-        if clash is not None:
-            return clash
-    return HOLDS
-
-
-def _unchanged(step: Step) -> Finding:
-    """The receipt says that nothing was emitted or finished."""
-    finding: Finding = None
+    for rid, tokens in step.receipt.emitted:
+        if tokens:
+            emitted[rid] = emitted.get(rid, ()) + tuple(tokens)
+    finished = {rid: (reason, length) for rid, reason, length in step.receipt.finished}
+    finding: Finding = HOLDS if emitted or finished else None
     known = step.before.reqs
     for rid, req in step.after.reqs.items():
         before = known.get(rid)
         if before is not req and before is not None:
-            clash = _differs(before, req, (), None)
+            clash = _differs(before, req, emitted.pop(rid, ()), finished.pop(rid, None))
             if clash is not None:
                 return clash
             finding = HOLDS
+    for rid in (*emitted, *finished):
+        return Clash(
+            f"emitted({rid}) = {emitted.get(rid, ())}, finished = {finished.get(rid)}",
+            f"the receipt says that {rid} emitted {len(emitted.get(rid, ()))} tokens or finished",
+            "its record did not change",
+        )
     return finding
 
 

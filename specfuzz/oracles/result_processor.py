@@ -51,7 +51,7 @@ def steady_bonus(step: Step, req: ReqView) -> Finding:
         return None  # a chunk ends anywhere
     else:
         pending = 0
-    if req.seqlen == req.kv_committed_len + pending:
+    if req.prompt_len + len(req.output_ids) == req.kv_committed_len + pending:
         return HOLDS
     return Clash(
         f"{req.seqlen} == {req.kv_committed_len} + {pending}",

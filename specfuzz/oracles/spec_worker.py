@@ -9,7 +9,7 @@ from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
 from specfuzz.oracles.facts import CONTENT_EVENTS, forward, is_live, judged, limits, settled_len, wrong_cell
-from specfuzz.oracles.owners import OWNERS, may_write
+from specfuzz.oracles.owners import OWNERS, is_owner
 
 HOLDS = Verdict.HOLDS
 SPECULATIVE = Capability.SPECULATIVE
@@ -216,7 +216,7 @@ def worker_keeps_off_the_ledger(step: Step) -> Finding:
     if not writes:
         return None
     for write in writes:
-        if write.new and not may_write(write.field, write.writer, write.new):
+        if write.new and not is_owner(write.field, write.writer):  # writing 0 is a reset
             return Clash(
                 f"writer of {write.field} = {write.writer} in {sorted(OWNERS[write.field])}",
                 f"{write.writer} set {write.field}({write.rid}) from {write.old} to {write.new}",
