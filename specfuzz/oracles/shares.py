@@ -20,6 +20,7 @@ class Shares:
     def __init__(self, step: Step, pool: PoolView, last: Shares | None) -> None:
         """last: the shares of an earlier pool view of this run, if there are any."""
         self._page_size, self.pool = pool.page_size, pool
+        self.clean: bool
         self._private: dict[str, set[int]] | None = None
         self.tree_slots, self.tree = tree_of(step, pool)
         self.holders = {rid: req for rid, req in step.after.reqs.items() if req.req_pool_idx is not None}
