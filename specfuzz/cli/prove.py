@@ -20,7 +20,7 @@ from specfuzz.errors import MissingPart
 
 MODULE = "specfuzz.core.lemmas"
 #: Seconds for one postcondition unless `--max-time` says otherwise; the hardest needs about one on a slow core.
-PER_CONDITION = 20.0
+PER_CONDITION = 60.0
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
 _CONFIRMED = "Confirmed over all paths."
 _LINE = re.compile(r"^.*?:(\d+): (error|info|warning): (.*)$")

@@ -108,31 +108,38 @@ class Panel:
         clashes: list[tuple[Oracle, Clash, str | None]] = []
         before, after = step.before, step.after
         changed, every = plan.changed, plan.every
-        if changed.entries or every.entries:
+        if plan.moved:
             known, named = before.reqs, None
             for rid, req in after.reqs.items():
                 if known.get(rid) is not req:
-                    _apply(changed, step, req, rid, clashes)
-                elif req.finished_reason is not None:
+                    changed.looks += 1
+                    every.looks += 1
+                    _apply(plan.moved, step, req, rid, clashes)
+                    continue
+                if not every.entries or req.finished_reason is not None:
                     continue  # finished before this event and unchanged: it has nothing new to say
-                elif req.req_pool_idx is None:
+                if req.req_pool_idx is None:
                     if named is None:
                         named = _named(step)
                     if rid not in named:
                         continue  # it waits as before, and the event is not about it
-                if every.entries:
-                    _apply(every, step, req, rid, clashes)
+                every.looks += 1
+                _apply(every.entries, step, req, rid, clashes)
         if after.launches and plan.forwards:
             launched = step.receipt.launch
             for launch in after.launches:
                 if launch.entry_now:
-                    _apply(plan.entry, step, launch, None, clashes)
+                    plan.entry.looks += 1
+                    _apply(plan.entry.entries, step, launch, None, clashes)
                 if launch.exit_now:
-                    _apply(plan.exit, step, launch, None, clashes)
+                    plan.exit.looks += 1
+                    _apply(plan.exit.entries, step, launch, None, clashes)
                 if launch.number == launched:
-                    _apply(plan.launched, step, launch, None, clashes)
-        if after.pool is not before.pool and plan.pool.entries:
-            _apply(plan.pool, step, after.pool, None, clashes)
+                    plan.launched.looks += 1
+                    _apply(plan.launched.entries, step, launch, None, clashes)
+        if after.pool is not before.pool:
+            plan.pool.looks += 1
+            _apply(plan.pool.entries, step, after.pool, None, clashes)
         run = plan.run
         run.looks += 1
         for oracle, check, count in run.entries:
@@ -167,11 +174,11 @@ class _Group:
 class _Plan:
     """The groups that look after one event class.
 
-    changed, every: request rules for requests whose view changed, and for every request that may have news. forwards:
-    whether any rule looks at launches.
+    changed, every: request rules for requests whose view changed, and for every request that may have news; moved: both.
+    forwards: whether any rule looks at launches.
     """
 
-    __slots__ = ("changed", "entry", "every", "exit", "forwards", "goals", "launched", "pool", "run")
+    __slots__ = ("changed", "entry", "every", "exit", "forwards", "goals", "launched", "moved", "pool", "run")
 
     def __init__(self, oracles: list[Oracle], goals: list[Reachable], tally: Tally) -> None:
         def group(scope: Scope, point: Point | None = None, changed_only: bool = False) -> _Group:
@@ -180,6 +187,7 @@ class _Plan:
 
         self.changed = group(Scope.REQUEST, changed_only=True)
         self.every = group(Scope.REQUEST)
+        self.moved = self.changed.entries + self.every.entries
         self.entry = group(Scope.BATCH, Point.WORKER_ENTRY)
         self.exit = group(Scope.BATCH, Point.WORKER_EXIT)
         self.launched = group(Scope.BATCH, Point.AFTER_EVENT)
@@ -190,10 +198,9 @@ class _Plan:
 
 
 def _apply(
-    group: _Group, step: Step, subject: Any, rid: str | None, clashes: list[tuple[Oracle, Clash, str | None]]
+    entries: list[Entry], step: Step, subject: Any, rid: str | None, clashes: list[tuple[Oracle, Clash, str | None]]
 ) -> None:
-    group.looks += 1
-    for oracle, check, count in group.entries:
+    for oracle, check, count in entries:
         finding = check(step, subject)
         if finding is HOLDS:
             count.holds += 1

@@ -81,9 +81,7 @@ class _Tree:
     def is_target_true(self, device: DeviceView) -> bool:
         """Whether every cached slot holds its target cells."""
         try:
-            return (
-                list(self.read(device.target_v2)) == self.second and list(self.read(device.target_v1)) == self.first
-            )
+            return list(self.read(device.target_v2)) == self.second and list(self.read(device.target_v1)) == self.first
         except IndexError:
             return False
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Evict, Idle, Mix, Prefill, Settle
@@ -63,19 +61,17 @@ def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
     found = shares(step, pool)
     if found.tree_slots is None:
         return Verdict.UNKNOWN
-    finding: Finding = None
-    for req in found.holders.values():
-        if not req.cache_protected_len:
-            continue
-        if not found.tree_slots.issuperset(req.slots[: req.cache_protected_len]):
-            gone = set(req.slots[: req.cache_protected_len]) - found.tree_slots
+    if found.tree_slots.issuperset(found.locked):
+        return HOLDS if found.locked else None
+    for req in found.holders:
+        gone = set(req.slots[: req.cache_protected_len]) - found.tree_slots
+        if gone:
             return Clash(
                 f"slots({req.rid})[0:{req.cache_protected_len}) in the tree, except {sorted(gone)}",
                 f"{req.rid} counts [0, {req.cache_protected_len}) of its row as the tree's",
                 f"the tree holds no slot of {sorted(gone)}",
             )
-        finding = HOLDS
-    return finding
+    return HOLDS
 
 
 @oracle(
@@ -90,10 +86,7 @@ def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
 )
 def protected_size_is_the_locked_paths(step: Step, pool: PoolView) -> Finding:
     """Locks and unlocks balance: a lost lock allows eviction under a reader, a leaked one forbids it for ever."""
-    locked: set[int] = set()
-    for req in shares(step, pool).holders.values():
-        if req.cache_protected_len:
-            locked.update(req.slots[: req.cache_protected_len])
+    locked = shares(step, pool).locked
     if len(locked) == pool.protected:
         return HOLDS
     return Clash(
@@ -143,7 +136,7 @@ def cached_within_owned(step: Step, pool: PoolView) -> Finding:
     """Nothing is cached that no request may vouch for: no token past a stop, none without a committed KV."""
     if pool.cached is None:
         return Verdict.UNKNOWN
-    ends = _extend_ends(step, shares(step, pool).holders.values())
+    ends = _extend_ends(step, shares(step, pool).holders)
     if pool.cached is step.before.pool.cached or not pool.cached:
         return None
     vouched: set[CachedPath] = step.memo.setdefault("vouched", set())
@@ -160,7 +153,7 @@ def cached_within_owned(step: Step, pool: PoolView) -> Finding:
     return HOLDS
 
 
-def _extend_ends(step: Step, holders: Iterable[ReqView]) -> dict[str, int]:
+def _extend_ends(step: Step, holders: list[ReqView]) -> dict[str, int]:
     """The longest settled extend of each request: what a request that is not finished may have cached."""
     ends: dict[str, int] = step.memo.setdefault("extend-ends", {})
     for req in holders:

@@ -24,7 +24,7 @@ HOLDS = Verdict.HOLDS
 )
 def rows_are_conserved(step: Step, pool: PoolView) -> Finding:
     """A row is free or belongs to one request; row 0 is padding and belongs to nobody."""
-    held = [req.req_pool_idx for req in shares(step, pool).holders.values()]
+    held = [req.req_pool_idx for req in shares(step, pool).holders]
     if len(pool.free_rows) + len(held) == pool.max_reqs and not every_row(step, pool).difference(pool.free_rows, held):
         return HOLDS
     return Clash(
