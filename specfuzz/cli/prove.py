@@ -19,8 +19,8 @@ from specfuzz.cli.tables import columns
 from specfuzz.errors import MissingPart
 
 MODULE = "specfuzz.core.lemmas"
-#: Seconds for one postcondition unless `--max-time` says otherwise; the hardest needs about one on a slow core.
-PER_CONDITION = 60.0
+#: Seconds for one postcondition unless `--max-time` says otherwise; the hardest needs a few on a loaded core.
+PER_CONDITION = 30.0
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
 _CONFIRMED = "Confirmed over all paths."
 _LINE = re.compile(r"^.*?:(\d+): (error|info|warning): (.*)$")
@@ -110,7 +110,7 @@ def _span(function: object) -> tuple[int, int]:
 def _crosshair(module: str, per_condition: float, limit: float) -> str:
     command = [
         sys.executable, "-m", "crosshair", "check", "--analysis_kind=PEP316", "--report_all",
-        f"--per_condition_timeout={per_condition}", module,
+        f"--per_condition_timeout={per_condition}", f"--per_path_timeout={per_condition / 2}", module,
     ]  # fmt: skip
     try:
         done = subprocess.run(

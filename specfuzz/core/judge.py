@@ -174,8 +174,8 @@ class _Group:
 class _Plan:
     """The groups that look after one event class.
 
-    changed, every: request rules for requests whose view changed, and for every request that may have news; moved: both.
-    forwards: whether any rule looks at launches.
+    changed, every: request rules for requests whose view changed, and for every request that may have news. moved:
+    both. forwards: whether any rule looks at launches.
     """
 
     __slots__ = ("changed", "entry", "every", "exit", "forwards", "goals", "launched", "moved", "pool", "run")

@@ -9,7 +9,7 @@ from __future__ import annotations
 def ceil_align(length: int, page_size: int) -> int:
     """Smallest multiple of page_size that is >= length.
 
-    pre: 0 <= length <= 1 << 20 and 1 <= page_size <= 64
+    pre: 0 <= length <= 1 << 20 and page_size in (1, 4, 16, 64)
     post: __return__ % page_size == 0
     post: length <= __return__ < length + page_size
     """
@@ -19,7 +19,7 @@ def ceil_align(length: int, page_size: int) -> int:
 def floor_align(length: int, page_size: int) -> int:
     """Largest multiple of page_size that is <= length.
 
-    pre: 0 <= length <= 1 << 20 and 1 <= page_size <= 64
+    pre: 0 <= length <= 1 << 20 and page_size in (1, 4, 16, 64)
     post: __return__ % page_size == 0
     post: length - page_size < __return__ <= length
     """
@@ -29,7 +29,7 @@ def floor_align(length: int, page_size: int) -> int:
 def reserved_len(committed: int, allocated: int, reserve: int, page_size: int) -> int:
     """kv_allocated_len after a speculative prepare: page aligned, never smaller than before.
 
-    pre: 0 <= committed <= allocated <= 1 << 16 and 1 <= reserve <= 512 and 1 <= page_size <= 64
+    pre: 0 <= committed <= allocated <= 1 << 16 and 1 <= reserve <= 512 and page_size in (1, 4, 16, 64)
     post: __return__ >= allocated and __return__ >= committed + reserve
     post: __return__ == allocated or __return__ % page_size == 0
     post: __return__ < max(allocated, committed + reserve) + page_size
@@ -40,7 +40,8 @@ def reserved_len(committed: int, allocated: int, reserve: int, page_size: int) -
 def window_fits(committed: int, lead: int, alloc_len: int, page_size: int) -> bool:
     """The reserve of two windows absorbs one unsettled verify: the next window ends inside of it.
 
-    pre: 0 <= committed <= 1 << 16 and 0 <= lead <= alloc_len and 1 <= alloc_len <= 128 and 1 <= page_size <= 64
+    pre: 0 <= committed <= 1 << 16 and 0 <= lead <= alloc_len and 1 <= alloc_len <= 128
+    pre: page_size in (1, 4, 16, 64)
     post: __return__
     """
     return committed + lead + alloc_len <= reserved_len(committed, committed, 2 * alloc_len, page_size)

@@ -161,9 +161,8 @@ def batch_arrays_agree(step: Step) -> Finding:
     for batch in changed_batches(step):  # an emptied batch keeps stale tensors and is dropped as a whole
         finding = HOLDS
         rows, indices, lens, mirror = len(batch.rids), batch.req_pool_indices, batch.seq_lens, batch.seq_lens_cpu
-        if indices is not None and lens is not None and mirror is not None:
-            if len(indices) == len(lens) == len(mirror) == rows:
-                continue
+        if indices and lens and mirror and len(indices) == len(lens) == len(mirror) == rows:
+            continue
         for name, values in (("req_pool_indices", indices), ("seq_lens", lens), ("seq_lens_cpu", mirror)):
             if values is not None and len(values) != rows:
                 return Clash(
