@@ -203,7 +203,7 @@ def tree_holds_output(step: Step) -> bool:
     return bool(step.receipt.finished) and bool(step.after.pool.cached)
 
 
-@reachable("eviction", needs=Capability.RADIX, on=(Evict, Prefill, Mix, Prepare))
+@reachable("eviction", needs=Capability.RADIX, on=(Evict, Prefill, Mix, Prepare, Retract))
 def eviction(step: Step) -> bool:
     """The tree gives up tokens."""
     return step.receipt.evicted > 0
