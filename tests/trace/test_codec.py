@@ -104,7 +104,10 @@ WRONG = {
     "config of another type": (with_config("overlap", "1"), "line 1: Expected `bool`, got `int` at `$.config.overlap`"),
     "impossible config": (with_config("spec_steps", "9"), "impossible config: `draft_token_num`=4 does not fit"),
     "huge config": (with_config("num_pages", "1000000000000"), "`$.config.num_pages`"),
-    "huge pool": (with_config("num_pages", "1000000").replace('"page_size":1', '"page_size":64'), "would have 64000000"),
+    "huge pool": (
+        with_config("num_pages", "1000000").replace('"page_size":1', '"page_size":64'),
+        "would have 64000000",
+    ),
     "expected leads out": (with_line(1, LINES[0].replace("kv_allocator", "../../etc")), "`$.expected.owner`"),
     "unknown event": (with_event('{"do":"explode"}'), "line 2: Invalid value 'explode' at `$.event.do`"),
     "no verb": (with_event('{"rid":"a"}'), "line 2: Object missing required field `do` at `$.event`"),
