@@ -54,7 +54,7 @@ class BareSystem:
         num_pages, max_reqs = config.num_pages, config.max_reqs
         pool = PoolView(
             page_size=config.page_size, num_pages=num_pages, max_reqs=max_reqs, free_pages=(), free_rows=(),
-            available=0, evictable=0, protected=0,
+            available=0, evictable=0, protected=0, row_width=config.row_width,
         )  # fmt: skip
         self._snapshot = Snapshot(reqs={}, pool=pool)
 

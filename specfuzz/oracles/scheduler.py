@@ -30,7 +30,7 @@ def ledger_in_order(step: Step, req: ReqView) -> Finding:
     if req.req_pool_idx is None:
         return None
     protected, committed, allocated = req.cache_protected_len, req.kv_committed_len, req.kv_allocated_len
-    width = limits(step).row_width
+    width = step.after.pool.row_width or limits(step).row_width
     if 0 <= protected <= committed <= allocated <= width:
         return HOLDS
     return Clash(

@@ -135,7 +135,7 @@ class Viewer:
         view = PoolView(
             page_size=config.page_size, num_pages=config.num_pages, max_reqs=config.max_reqs, free_pages=facts[0],
             free_rows=facts[1], available=allocator.available_size(), evictable=tree.evictable_size,
-            protected=tree.protected_size, cached=self._paths[1],
+            protected=tree.protected_size, row_width=table.width, cached=self._paths[1],
         )  # fmt: skip
         self._pool = (facts, view)
         return view

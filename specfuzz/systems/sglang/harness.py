@@ -108,9 +108,11 @@ class Rig:
         self.engine = engine
         self.config = config
         self.algorithm = engine.SpeculativeAlgorithm.from_string(config.algorithm if config.speculative else None)
+        # The engine's own headroom, not ours: a row that is too narrow for the reserve is a finding.
         self.rows = engine.ReqToTokenPool(
-            size=config.max_reqs, max_context_len=config.row_width, device="cpu", enable_memory_saver=False
-        )
+            size=config.max_reqs, max_context_len=config.context_len + engine.extra_context_len(), device="cpu",
+            enable_memory_saver=False,
+        )  # fmt: skip
         self.allocator = self._allocator()
         self.ticks = _Ticks()
         engine.radix_cache.time = self.ticks

@@ -21,14 +21,16 @@ def assign_req_to_token(
 ) -> None:
     """Write consecutive pieces of out_cache_loc into row r at [start_offset, end_offset), row by row.
 
-    Like the kernel it writes through the flat table: a range beyond the row's end runs into the next row.
+    Like the kernel it writes through the flat table: a range beyond the row's end runs into the next row. Only what
+    would leave the table altogether is dropped.
     """
     flat, width = req_to_token.view(-1), req_to_token.shape[1]
     starts, ends = start_offset.tolist(), end_offset.tolist()
     offset = 0
     for index, row in enumerate(req_pool_indices.tolist()[:batch_size]):
         base, count = row * width + starts[index], ends[index] - starts[index]
-        flat[base : base + count] = out_cache_loc[offset : offset + count].to(req_to_token.dtype)
+        inside = min(count, len(flat) - base)
+        flat[base : base + inside] = out_cache_loc[offset : offset + inside].to(req_to_token.dtype)
         offset += count
 
 

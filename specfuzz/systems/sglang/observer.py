@@ -114,6 +114,7 @@ class Observer:
             page_size=config.page_size,
             num_pages=config.num_pages,
             max_reqs=config.max_reqs,
+            row_width=self._driver.rig.rows.req_to_token.shape[1],
             free_pages=free_pages,
             free_rows=key[1],
             available=key[3],
