@@ -1,6 +1,6 @@
 """Legality as one pure fold over (event, receipt): what was asked for so far, and which event may come next.
 
-Rules, the shrinker and the log reader all ask this ledger; nothing asks an engine what is legal. The ledger is a
+Rules, session and shrinker all ask this ledger; nothing asks an engine what is legal. The ledger is a
 function of the (event, receipt) sequence alone. It is updated in place for speed; `copy` gives an independent one.
 """
 

@@ -1,4 +1,4 @@
-"""Pure integer lemmas of the ledger; the reference calls them and CrossHair checks their contracts (`specfuzz prove`).
+"""Pure integer lemmas of the ledger: what the reference computes with, and why it is enough (`specfuzz prove`).
 
 Contracts are PEP 316 docstrings (`pre:`/`post:`), which CrossHair reads. Lengths are tokens on the host clock.
 """

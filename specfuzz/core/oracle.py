@@ -60,11 +60,13 @@ class Step:
 class Oracle:
     """One rule. check's arguments depend on the scope:
 
-    REQUEST: check(step, req) for every request of `step.after.reqs` that is not long finished;
+    REQUEST: check(step, req) for every request of `step.after.reqs`, except one whose view is unchanged and that holds
+    no row, unless the event, its receipt or a settled forward names it;
     BATCH: check(step, launch) for every launch of `step.after.launches` at WORKER_ENTRY (entry_now) or WORKER_EXIT
     (exit_now), and at AFTER_EVENT for every launch that was made by this event;
     POOL: check(step, pool) only when the pool view is another object than before; RUN: check(step).
-    on: event classes after which it looks; None = all. needs: without these capabilities it is not applicable.
+    on: event classes after which it looks; None = all. needs: an ability that is missing makes it not applicable, a
+    view that is missing makes it UNKNOWN.
     changed_only: REQUEST scope only; look at requests whose view is another object than before.
     twin: the reachable goal that shows it had something to judge. protocol: ledger protocol ("pessimistic" or "any").
     """

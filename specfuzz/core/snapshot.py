@@ -155,8 +155,7 @@ class WorkerEntry:
 
     seq_lens: device lengths. input_tokens: by row, the input ids (extend: the window; decode: one). window: by row, the
     slots that the launch writes. bonus: relayed pending token by row (decode under speculation), else empty.
-    topk_index, hidden: relayed draft state by row, empty without it. allocated: host kv_allocated_len at launch.
-    prefix_lens: start of the window by row. alive: which rows were live at launch.
+    topk_index, hidden: relayed draft state by row, empty without it. prefix_lens: start of the window by row.
     """
 
     seq_lens: tuple[int, ...]

@@ -26,7 +26,7 @@ class Trace:
     """A run that can be replayed for ever.
 
     system: as on the command line, e.g. `mutated:reserve-1x`. expected: identity of the violation at the last event, or
-    None if it holds. seed: of the run that found it, for information only. source: where the rule comes from.
+    None if it holds. seed: of the run that found it, for information only. note: free text.
     """
 
     config: EngineConfig

@@ -234,7 +234,7 @@ class Access:
         self.operation: Any = None  # the one that runs now; set by the device
 
     def read(self, tensor: Any, rows: Rows) -> None:
-        """Declare a read of `rows`: ints, an integer tensor of any shape, or None for the whole buffer."""
+        """Declare a read of `rows`: ints, an integer array of any shape, or None for the whole buffer."""
         operation = self.operation
         for memory in operation.memories:  # like `shadow_of`, without the call: this is the hot path of the checker
             if memory.tensor is tensor:
@@ -246,7 +246,7 @@ class Access:
         shadow_of(operation, tensor, self._log)  # raises
 
     def write(self, tensor: Any, rows: Rows) -> None:
-        """Declare a write of `rows`: ints, an integer tensor of any shape, or None for the whole buffer."""
+        """Declare a write of `rows`: ints, an integer array of any shape, or None for the whole buffer."""
         operation = self.operation
         for memory in operation.memories:
             if memory.tensor is tensor:

@@ -104,7 +104,7 @@ class Stream:
         """Enqueue `kernel(access, *args)`, like a CUDA launch; the host learns nothing about when it runs.
 
         kernel: a module-level function (a closure could keep a host binding alive, or see later host values).
-        args: every Buffer, also inside tuples, lists and dicts, reaches the kernel as its torch tensor, and is not
+        args: every Buffer, also inside tuples, lists and dicts, reaches the kernel as its array, and is not
         kept alive by the queue. Containers are copied now; anything else passes through as it is.
         An exception of the kernel surfaces where the operation runs, as a DeviceFault that names the operation and has
         the exception as its cause; the operation counts as executed.

@@ -9,6 +9,7 @@ from typing import Any
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.registry import Registry
+from specfuzz.errors import UsageError
 from specfuzz.reference.scheduler import Scheduler
 
 __all__ = ["MUTANTS", "Mutant", "Patch", "mutant"]
@@ -55,7 +56,9 @@ def mutant(
     """Register the decorated patch; its docstring's first line is the summary."""
 
     def declare(patch: Patch) -> Patch:
-        summary = (patch.__doc__ or "").strip().splitlines()[0]
+        if not patch.__doc__:
+            raise UsageError(f"mutant `{name}` has an empty docstring: its first line is the summary.")
+        summary = patch.__doc__.strip().splitlines()[0]
         MUTANTS.register(
             name,
             Mutant(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from specfuzz.core.capability import Capability
 from specfuzz.gpu.device import Buffer
 from specfuzz.mutants import mutant
+from specfuzz.reference.result_processor import Settled
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
 from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
@@ -123,3 +124,27 @@ def sync_forgets_recommit(engine: Scheduler) -> None:
         recommit(batch, replace(result, new_seq_lens=None))
 
     engine.forward.recommit = without_lens  # type: ignore[method-assign]
+
+
+@mutant(
+    "copy-before-verify",
+    source="sglang 0.5.23 _copy_result_to_cpu",
+    # The race shows when the forward runs, which may be after the host has settled garbage: the text is an answer too.
+    killed_by=("device-memory-is-ordered", "output-is-plain-decoding"),
+    needs=Capability.OVERLAP | Capability.RACE_CHECK,
+)
+def copy_before_verify(engine: Scheduler) -> None:
+    """The copy stream doesn't wait for the forward stream before it reads the results."""
+    engine.forward.forward_stream_to_copy = lambda: None  # type: ignore[method-assign]
+
+
+@mutant("newest-result-first", source="vLLM #47900", killed_by=("settle-takes-the-oldest",), needs=Capability.OVERLAP)
+def newest_result_first(engine: Scheduler) -> None:
+    """With two results queued, the newest is processed first."""
+    settle = engine.settle
+
+    def settle_newest() -> Settled:
+        engine.result_queue.rotate(1)
+        return settle()
+
+    engine.settle = settle_newest  # type: ignore[method-assign]

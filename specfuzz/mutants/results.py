@@ -104,10 +104,10 @@ def bonus_counted_as_draft(engine: Scheduler) -> None:
     processor = engine.result_processor
     resolve = processor.resolve_spec_v2_tokens
 
-    def resolve_counting_bonus(batch: ScheduleBatch, result: GenerationBatchResult) -> list[list[int]]:
+    def resolve_spec_v2_tokens(batch: ScheduleBatch, result: GenerationBatchResult) -> list[list[int]]:
         runs = resolve(batch, result)
         for req in batch.reqs:
             req.spec_num_correct_drafts += not processor.is_dead(req)
         return runs
 
-    processor.resolve_spec_v2_tokens = resolve_counting_bonus  # type: ignore[method-assign]
+    processor.resolve_spec_v2_tokens = resolve_spec_v2_tokens  # type: ignore[method-assign]

@@ -27,10 +27,12 @@ HOLDS = Verdict.HOLDS
 def pages_are_conserved(step: Step, pool: PoolView) -> Finding:
     """No page is lost and none appears."""
     found = shares(step, pool)
+    if found.tree is None:
+        return Verdict.UNKNOWN
     if found.total == pool.num_pages:
         return HOLDS
     private = {rid: len(pages) for rid, pages in found.private.items()}
-    tree = len(found.tree) if found.tree is not None else (pool.evictable + pool.protected) // pool.page_size
+    tree = len(found.tree)
     return Clash(
         f"{len(pool.free_pages)} + {tree} + {sum(private.values())} = {found.total} == {pool.num_pages}",
         f"{len(pool.free_pages)} pages are free, {tree} lie in the tree, requests hold {private or 'none'}",
@@ -226,12 +228,14 @@ def idle_pool_is_whole(step: Step) -> Finding:
     if any(req.req_pool_idx is not None for req in step.after.reqs.values()):
         return None
     pool = step.after.pool
-    total = pool.num_pages * pool.page_size
-    have = pool.available + pool.evictable
+    found = shares(step, pool)
+    if found.tree is None:
+        return Verdict.UNKNOWN
+    total, have = pool.num_pages, len(pool.free_pages) + len(found.tree)
     if have == total and pool.protected == 0 and len(pool.free_rows) == pool.max_reqs:
         return HOLDS if step.after.reqs else None
     return Clash(
-        f"{pool.available} + {pool.evictable} = {have} == {total}, protected {pool.protected} == 0, "
+        f"{len(pool.free_pages)} + {len(found.tree)} = {have} == {total}, protected {pool.protected} == 0, "
         f"{len(pool.free_rows)} == {pool.max_reqs} free rows",
         "no request holds a row and nothing is in flight",
         f"{total - have} tokens are neither free nor evictable, {pool.protected} are locked, "

@@ -66,7 +66,7 @@ class ForwardRunner:
 
     def copy_result_to_cpu(self, result: GenerationBatchResult) -> None:
         """Copy what the host needs on the copy stream, a leaf: nobody on the device waits for it."""
-        self.copy_stream.wait_stream(self.forward_stream)
+        self.forward_stream_to_copy()
         sources = [result.next_token_ids]
         result.next_token_ids_cpu = self._pinned(result.next_token_ids, "next_token_ids_cpu")
         targets = [result.next_token_ids_cpu]
@@ -76,6 +76,10 @@ class ForwardRunner:
             targets.append(result.accept_lens_cpu)
         self.copy_stream.launch("copy_result", copy_to_host_kernel, sources, targets)
         result.copy_done = self.copy_stream.record("copy_done")
+
+    def forward_stream_to_copy(self) -> None:
+        """Results are copied only after the forward has written them."""
+        self.copy_stream.wait_stream(self.forward_stream)
 
     def recommit(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         """The short list of fields that cross rounds on purpose."""

@@ -3,7 +3,7 @@
 publish (forward stream): the next frontier is decided.  stash (forward stream): draft state and pending token.
 resolve_seq_lens_cpu (schedule stream, behind publish_ready): the next round's lengths.
 resolve_forward_inputs (forward stream): the next round's tokens and draft state, ordered by the stream itself.
-Every gather of a speculative row writes POISON back, so that each write has exactly one reader.
+The gathers that feed a speculative round write CONSUMED back into lengths and tokens, so that each write is used once.
 Source: sglang 0.5.23 managers/overlap_utils.py (behaviour).
 """
 
@@ -17,7 +17,7 @@ from specfuzz.reference.spec_info import EagleDraftInput
 from specfuzz.reference.streams import Streams
 
 #: What a row holds that was never written or has been consumed; no token, no length.
-POISON = -1
+CONSUMED = -1
 
 
 def scatter_kernel(access: Access, buf: Array, rows: list[int], row_ids: Array, values: Array, step: int) -> None:
@@ -47,9 +47,9 @@ def stash_kernel(
 
 
 def consume_kernel(access: Access, buf: Array, rows: list[int], out: Array) -> None:
-    """out = buf[rows]; buf[rows] = POISON."""
+    """out = buf[rows]; buf[rows] = CONSUMED."""
     out[...] = buf[rows]
-    buf[rows] = POISON
+    buf[rows] = CONSUMED
     access.read(buf, rows)
     access.write(buf, rows)
     access.write(out, None)
@@ -83,7 +83,7 @@ def gather_extras_kernel(
     bonus_tokens[...] = output_tokens_buf[row_ids]
     topk_index[...] = topk_index_buf[row_ids]
     hidden_states[...] = hidden_states_buf[row_ids]
-    output_tokens_buf[row_ids] = POISON
+    output_tokens_buf[row_ids] = CONSUMED
     for buf in (output_tokens_buf, topk_index_buf, hidden_states_buf):
         access.read(buf, rows)
     access.write(output_tokens_buf, rows)
@@ -103,7 +103,7 @@ class FutureMap:
         self.publish_ready: Event | None = None
 
     def _relay_buffer(self, name: str, rows: int) -> Buffer:
-        return self._device.buffer(self._device.arrays.full((rows,), POISON), name, home=self._forward.name)
+        return self._device.buffer(self._device.arrays.full((rows,), CONSUMED), name, home=self._forward.name)
 
     # ------------------------------------------------------------------ producers
     def publish(self, batch: ScheduleBatch, new_seq_lens: Buffer) -> None:

@@ -187,6 +187,8 @@ def verify_kernel(
     last = right[:, None]
     next_token_ids[...] = predicted
     accept_lens[...] = right + 1
+    for result in (next_token_ids, accept_lens, new_seq_lens):  # what other streams read
+        access.write(result, None)
     new_seq_lens[...] = seq_lens + accept_lens
     bonus_tokens[...] = xp.gather(predicted, last)[:, 0]
     hidden_states[...] = xp.gather(reductions, last)[:, 0]
@@ -220,6 +222,7 @@ def extend_kernel(
     if max(stop_positions) >= 0:
         sampled = xp.where(seq_lens == xp.array(stop_positions), STOP_TOKEN, sampled)
     next_token_ids[...] = sampled
+    access.write(next_token_ids, None)  # other streams read it
     hidden_states[...] = final
 
 

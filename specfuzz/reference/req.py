@@ -122,7 +122,7 @@ class Req:
             self.finished_reason = "stop" if within_cap else "length"
             self.finished_len = length
 
-    def update_spec_acceptance_histogram(self, correct_drafts: int) -> None:
+    def update_spec_correct_drafts_histogram(self, correct_drafts: int) -> None:
         """Count one verify with that many correct drafts (without the bonus)."""
         histogram = self.spec_correct_drafts_histogram
         histogram.extend([0] * (correct_drafts + 1 - len(histogram)))

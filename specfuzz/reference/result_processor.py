@@ -95,7 +95,7 @@ class SchedulerBatchResultProcessor:
             req.kv.kv_committed_len, _ = settled_lens(req.kv.kv_committed_len, req.seqlen, len(run))
             req.spec_verify_ct += 1
             req.spec_num_correct_drafts += len(run) - 1
-            req.update_spec_acceptance_histogram(len(run) - 1)
+            req.update_spec_correct_drafts_histogram(len(run) - 1)
         return runs
 
     def is_dead(self, req: Req) -> bool:

@@ -144,16 +144,20 @@ class Scheduler:
         assert req.last_node is not None
         self.tree_cache.lock(req, req.last_node)
         req.extend_end = req.seqlen
+        batch = self._new_batch([req], ForwardMode.EXTEND)
+        self.prepare_for_extend(batch, req)
+        return batch
+
+    def prepare_for_extend(self, batch: ScheduleBatch, req: Req) -> None:
+        """Row, slots and staged input ids of the window [prefix_len, extend_end); a new life of the request begins."""
         out_cache_loc = self.pools.alloc_for_extend(req, req.extend_end)
         req.extend_batch_idx += 1
         req.is_retracted = False
-        batch = self._new_batch([req], ForwardMode.EXTEND)
         batch.prefill_input_ids_cpu = list(req.fill_ids[req.prefix_len : req.extend_end])
         batch.out_cache_loc = batch.to_device(out_cache_loc, "out_cache_loc")
         batch.prefix_lens, batch.extend_lens = [req.prefix_len], [req.extend_end - req.prefix_len]
         batch.bind_rows()
         batch.bind_seq_lens([req.extend_end])
-        return batch
 
     # ------------------------------------------------------------------ decode
     def update_running_batch(self) -> Prepared:

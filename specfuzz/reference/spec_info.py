@@ -51,7 +51,7 @@ class GenerationBatchResult:
     """Result of one forward; device tensors, then their host copies once `copy_done` has fired.
 
     next_token_ids: (bs * stride,) int64, row i valid for accept_lens[i]. accept_lens: (bs,) incl. the bonus.
-    new_seq_lens: (bs,) next KV-ready frontier. last_keep_alive: internal tensors that must outlive the launch.
+    new_seq_lens: (bs,) next KV-ready frontier. extra_keep_alive_refs: internal tensors that must outlive the launch.
     """
 
     next_token_ids: Buffer

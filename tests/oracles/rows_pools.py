@@ -115,7 +115,7 @@ ROWS: dict[str, Rows] = {
     "idle-pool-is-whole": rows(
         holds=lambda: idle((finished(),)),
         broken=(
-            lambda: idle((finished(),), available=90),
+            lambda: idle((finished(),), free_pages=FREE[:90]),
             lambda: idle((finished(),), protected=3),
             lambda: idle((finished(),), free_rows=(1, 2, 3)),
         ),

@@ -76,5 +76,5 @@ def test_a_retraction_keeps_the_output_and_forgets_the_row() -> None:
 def test_the_histogram_counts_rounds_by_correct_drafts() -> None:
     req = Req("a", (1, 2), CAP)
     for correct in (2, 0, 2):
-        req.update_spec_acceptance_histogram(correct)
+        req.update_spec_correct_drafts_histogram(correct)
     assert req.spec_correct_drafts_histogram == [1, 0, 2]

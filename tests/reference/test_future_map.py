@@ -6,7 +6,7 @@ import pytest
 
 from specfuzz.core.language import prompt_tokens
 from specfuzz.gpu.device import Buffer
-from specfuzz.reference.future_map import POISON
+from specfuzz.reference.future_map import CONSUMED
 from specfuzz.reference.req import Req
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
@@ -42,7 +42,7 @@ def stash(engine: Scheduler, batch: ScheduleBatch, bonus: list[int]) -> None:
 def test_a_row_that_was_never_written_is_poison() -> None:
     relay = open_engine().future_map
     for buffer in (relay.new_seq_lens_buf, relay.output_tokens_buf, relay.topk_index_buf, relay.hidden_states_buf):
-        assert set(buffer.peek().tolist()) == {POISON}
+        assert set(buffer.peek().tolist()) == {CONSUMED}
 
 
 def test_resolve_binds_what_was_published_to_the_device_and_to_the_mirror() -> None:
@@ -79,7 +79,7 @@ def test_a_published_frontier_is_consumed_once() -> None:
     engine = open_engine()
     batch = batch_of(engine, "a")
     engine.future_map.publish(batch, on_forward(engine, [7]))
-    for expected in ([7], [POISON]):
+    for expected in ([7], [CONSUMED]):
         engine.future_map.resolve_seq_lens_cpu(batch)
         engine.device.drain()
         assert batch.seq_lens_cpu == expected
@@ -112,7 +112,7 @@ def test_the_gather_consumes_the_pending_token() -> None:
     stash(engine, batch, [1])
     engine.future_map.resolve_forward_inputs(batch)
     engine.device.drain()
-    assert engine.future_map.output_tokens_buf.peek()[batch.req_pool_indices_cpu].tolist() == [POISON]
+    assert engine.future_map.output_tokens_buf.peek()[batch.req_pool_indices_cpu].tolist() == [CONSUMED]
 
 
 def test_the_gather_keeps_to_the_rows_that_the_scheduler_bound() -> None:

@@ -113,6 +113,7 @@ class LaunchWatcher:
         self._forward = scheduler.streams.forward
         self._current: LaunchRecord | None = None
         self.count = 0
+        self._numbers: dict[int, int] = {}  # by identity of the result, valid while it is queued
         self.open: list[LaunchRecord] = []
         runner, relay, worker = scheduler.forward, scheduler.future_map, scheduler.model_worker
         self._run_batch, self._work = runner.run_batch, worker.forward_batch_generation
@@ -128,11 +129,18 @@ class LaunchWatcher:
                 return record
         return None
 
-    def settled(self) -> int:
-        """Mark the oldest open launch as settled; returns its number."""
-        record = next(record for record in self.open if not record.settled)
-        record.settled = True
-        return record.number
+    def queue(self) -> tuple[int, ...]:
+        """Numbers of the results in the engine's queue, in its order."""
+        return tuple([self._numbers[id(result)] for _, result in self._scheduler.result_queue])
+
+    def settled(self, queue_before: tuple[int, ...]) -> int:
+        """Mark the launch as settled whose result has left the engine's queue; returns its number."""
+        left = self.queue()
+        number = next(number for number in queue_before if number not in left)
+        for record in self.open:
+            if record.number == number:
+                record.settled = True
+        return number
 
     def views(self) -> tuple[LaunchView, ...]:
         """All open launches, those settled since the last call included once more."""
@@ -154,6 +162,7 @@ class LaunchWatcher:
         record.mode_after = batch.forward_mode.value
         self._bindings, self._sampling_outside, self._current = {}, None, None
         self.open.append(record)
+        self._numbers[id(result)] = record.number
         return result
 
     def _watch_worker(self, batch: ScheduleBatch, on_publish: Any) -> GenerationBatchResult:

@@ -27,7 +27,7 @@ from specfuzz.core.event import (
 )
 from specfuzz.core.language import prompt_tokens
 from specfuzz.core.receipt import NOTHING, Receipt
-from specfuzz.core.snapshot import Snapshot, WriteRecord
+from specfuzz.core.snapshot import Snapshot
 from specfuzz.errors import ConfigError, EngineFault
 from specfuzz.gpu import Device, open_device
 from specfuzz.reference.algorithms import ALGORITHMS
@@ -37,7 +37,7 @@ from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
 from specfuzz.systems.reference.launches import LaunchWatcher
 from specfuzz.systems.reference.views import Viewer
-from specfuzz.systems.reference.writes import record_writes
+from specfuzz.systems.reference.writes import WriteRecorder
 
 #: Changes one freshly made engine; how a mutant gets in.
 Patch = Callable[[Scheduler], None]
@@ -105,7 +105,7 @@ class ReferenceSystem:
         self.reqs: dict[str, Req] = {}
         self.gone: set[str] = set()  # answered without a finish reason of their own
         self.prepared: ScheduleBatch | None = None
-        self._writes: list[WriteRecord] = []
+        self._writes = WriteRecorder()
         self._idle = False
         self._viewer = Viewer(self)
 
@@ -125,8 +125,7 @@ class ReferenceSystem:
 
     def snapshot(self) -> Snapshot:
         """The state now; peeks only."""
-        writes, self._writes[:] = tuple(self._writes), []
-        return self._viewer.snapshot(writes, idle=self._idle)
+        return self._viewer.snapshot(self._writes.take(), idle=self._idle)
 
     def close(self) -> None:
         """Nothing outlives the objects."""
@@ -135,7 +134,7 @@ class ReferenceSystem:
     def _submit(self, event: Submit) -> dict[str, Any]:
         prompt = prompt_tokens(event.rid, event.prompt_len, event.shared_len)
         req = self.scheduler.add_request(event.rid, prompt, event.max_new)
-        record_writes(req, self._writes)
+        self._writes.watch(req)
         self.reqs[event.rid] = req
         return {}
 
@@ -193,14 +192,16 @@ class ReferenceSystem:
         return {}
 
     def _settle(self, event: Settle) -> dict[str, Any]:
+        queue = self.watcher.queue()
         settled = self.scheduler.settle()
-        return _settled_fields([settled], self.watcher.settled())
+        return _settled_fields([settled], self.watcher.settled(queue))
 
     def _idle_all(self, event: Idle) -> dict[str, Any]:
         outcomes, number = [], None
         while self.scheduler.result_queue:
+            queue = self.watcher.queue()
             outcomes.append(self.scheduler.settle())
-            number = self.watcher.settled()
+            number = self.watcher.settled(queue)
         self.device.drain()
         return _settled_fields(outcomes, number)
 

@@ -18,7 +18,7 @@ from specfuzz.core.snapshot import (
     WriteRecord,
 )
 from specfuzz.gpu.device import Buffer, Device
-from specfuzz.reference.future_map import POISON
+from specfuzz.reference.future_map import CONSUMED
 from specfuzz.reference.req import Req
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
@@ -76,7 +76,7 @@ class Viewer:
             waiting=tuple([req.rid for req in scheduler.waiting_queue]),
             running=tuple([req.rid for req in scheduler.running_batch.reqs]),
             prepared=None if system.prepared is None else tuple([req.rid for req in system.prepared.reqs]),
-            queue=tuple([launch.number for launch in launches if not launch.settled]),
+            queue=system.watcher.queue(),
             batches=tuple([self._batch(name, batch, progress) for name, batch in batches if batch.reqs]),
             launches=launches,
             relay=self._relay_view(holders, pending == 0),
@@ -92,10 +92,11 @@ class Viewer:
         table, row = self._system.scheduler.req_to_token_pool, kv.req_pool_idx
         slots = None if row is None else table.host_rows[row][: kv.kv_allocated_len]
         facts = (
-            len(req.output_ids), kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, row, slots,
+            kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, row, slots,
             req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
             req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
-            req.spec_num_correct_drafts, req.lock is None, gone,
+            req.spec_num_correct_drafts, req.spec_correct_drafts_histogram[:], req.output_ids[:], req.lock is None,
+            gone,
         )  # fmt: skip
         if known is not None and known[0] == facts:
             return known[1]
@@ -182,13 +183,16 @@ class Viewer:
         pool, table = self._system.scheduler.kv_pool, self._system.scheduler.req_to_token_pool.req_to_token
         held = [(req.rid, req.kv.req_pool_idx or 0, req.kv.kv_allocated_len) for req in holders]
         facts = (held, table.version, pending)
-        target, draft = self._cells_of(pool.target_v1), None if pool.draft is None else self._cells_of(pool.draft)
+        target, second = self._cells_of(pool.target_v1), self._cells_of(pool.target_v2)
+        draft = None if pool.draft is None else self._cells_of(pool.draft)
         last = self._device
-        if last is not None and last[1].target_v1 is target and last[1].draft_v1 is draft and last[0] == facts:
-            return last[1]
+        if last is not None and last[0] == facts:
+            view = last[1]
+            if view.target_v1 is target and view.target_v2 is second and view.draft_v1 is draft:
+                return view
         cells = table.peek()
         view = DeviceView(
-            target_v1=target, target_v2=self._cells_of(pool.target_v2), draft_v1=draft,
+            target_v1=target, target_v2=second, draft_v1=draft,
             rows={rid: tuple(cells[row, :length].tolist()) for rid, row, length in held}, pending=pending,
         )  # fmt: skip
         self._device = (facts, view)
@@ -212,7 +216,7 @@ def _peek(buffer: Buffer | None) -> tuple[int, ...] | None:
 
 
 def _known(value: int) -> int | None:
-    return None if value == POISON else value
+    return None if value == CONSUMED else value
 
 
 def _race(race: Any) -> RaceView:
