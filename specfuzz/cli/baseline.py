@@ -13,6 +13,7 @@ import operator
 import re
 import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 from specfuzz.core.verdict import Identity
 from specfuzz.errors import UsageError
@@ -59,6 +60,8 @@ def load_baseline(path: str | None) -> Baseline:
     """The baseline in a file; raises UsageError naming the entry that can't be read."""
     if path is None:
         return Baseline()
+    if Path(path).exists() and not Path(path).is_file():
+        raise UsageError(f"the baseline `{path}` can't be read: it is not a regular file.")
     try:
         with open(path, "rb") as file:
             data = file.read(_MOST_BYTES + 1)
@@ -67,7 +70,7 @@ def load_baseline(path: str | None) -> Baseline:
         content = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise UsageError(f"the baseline `{path}` can't be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError covers TOML, UTF-8 and integers beyond all bounds
         raise UsageError(f"the baseline `{path}` is not TOML: {error}.") from None
     entries = content.get("known", [])
     if set(content) - {"known"} or not isinstance(entries, list):
@@ -100,7 +103,7 @@ def _bound(where: str, text: str) -> tuple[str, tuple[int, ...]]:
 
 def _numbers(version: str) -> tuple[int, ...]:
     leading = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in leading[0].split(".")) if leading else ()
+    return tuple(int(part[:9]) for part in leading[0].split(".")) if leading else ()
 
 
 def _padded(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

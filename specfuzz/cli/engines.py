@@ -66,6 +66,8 @@ def changes_of(flags: Flags) -> dict[str, Any]:
                 f"the engine configuration has no field `{key}`.{did_you_mean(key, list(known))} "
                 f"Fields: {', '.join(known)}."
             )
+        if key in changes:
+            raise ConfigError(f"`--config` gives `{key}` twice: {changes[key]} and {value.strip()}.")
         changes[key] = _read(key, value.strip(), known[key])
     for name in ("page_size", "topk"):
         if getattr(flags, name) is not None:
@@ -114,7 +116,7 @@ def _read(key: str, value: str, wanted: type) -> Any:
             raise ConfigError(f"`{key}`={value} is not true or false.")
         return words[value.lower()]
     if wanted is int:
-        if not value.lstrip("-").isdecimal() or len(value) > 9:
+        if not (value.isascii() and value.removeprefix("-").isdecimal()) or len(value) > 9:
             raise ConfigError(f"`{key}`={value} is not an integer of at most nine digits.")
         return int(value)
     return value

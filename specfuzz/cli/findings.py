@@ -52,7 +52,7 @@ class Shown:
         if self.violation is not None:
             return violation_object(self.violation, events, trace=path, baseline=known)
         assert self.fault is not None
-        return fault_object(str(self.fault), self.fault.kind, events, trace=path, baseline=known)
+        return fault_object(str(self.fault), fault_identity(self.fault).phase, events, trace=path, baseline=known)
 
     def lines(self, *, path: str | None = None, known: str | None = None) -> list[Text]:
         """The whole report in the design's order; of what holds, the clocks alone."""

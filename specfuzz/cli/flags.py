@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -12,6 +13,7 @@ from typing import Any
 import click
 
 from specfuzz.cli.outcome import Outcome
+from specfuzz.errors import UsageError
 
 #: Largest seed; Hypothesis takes any integer, 32 bits are easy to retype.
 MOST_SEED = (1 << 32) - 1
@@ -47,7 +49,21 @@ class Flags:
 
 
 _POSITIVE = click.IntRange(min=1)
-_SECONDS = click.FloatRange(min=0, min_open=True)
+
+
+class _Seconds(click.FloatRange):
+    """A positive, finite number of seconds (`nan` compares with nothing, so a range alone would let it pass)."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return number
+
+
+_SECONDS = _Seconds(min=0, min_open=True, max=10_000_000)
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "seed": click.option(
         "--seed", type=click.IntRange(0, MOST_SEED), help="Fixes all that chance decides; drawn anew without it."
@@ -105,4 +121,7 @@ def with_flags(*names: str) -> Callable[[Command], Callable[..., Outcome]]:
 
 def names_of(given: tuple[str, ...]) -> tuple[str, ...]:
     """`a,b` and repeated flags as one tuple of names, without doubles."""
-    return tuple(dict.fromkeys(name.strip() for text in given for name in text.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(name.strip() for text in given for name in text.split(",") if name.strip()))
+    if given and not names:
+        raise UsageError(f"`{','.join(given)}` names nothing; leave the flag out to mean all.")
+    return names

@@ -18,7 +18,7 @@ from specfuzz.cli.flags import ENGINE, OPENING, Flags, names_of, with_flags
 from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, WRONG_USE, Outcome
 from specfuzz.cli.tables import columns, paragraph, report_width
 from specfuzz.core.trace import Trace
-from specfuzz.errors import StoreError
+from specfuzz.errors import StoreError, TraceError
 
 if TYPE_CHECKING:
     from specfuzz.campaign.fuzz import FuzzReport
@@ -92,9 +92,14 @@ def writable(corpus: str | None) -> None:
     """Raise StoreError before anything has been found, if the folder that was asked for can't be written."""
     if corpus is None:
         return
+    if not corpus:
+        raise StoreError("the corpus can't be written: its folder has no name.")
     place = Path(corpus).absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    try:
+        while not place.exists() and place != place.parent:
+            place = place.parent
+    except OSError as error:
+        raise StoreError(f"the corpus can't be written: {error.strerror or error}.") from None
     if not place.is_dir():
         raise StoreError(f"the corpus `{corpus}` can't be written: `{place}` is not a folder.")
     if not os.access(place, os.W_OK | os.X_OK):
@@ -117,6 +122,8 @@ def kept(trace: Trace, corpus: str | None) -> tuple[str | None, StoreError | Non
         return str(save(trace, CorpusStore(FINDINGS).path_of(trace, trace.expected))), None
     except StoreError as unwritable:
         return None, unwritable if corpus is not None else None
+    except TraceError as unreadable:  # the finding is printed all the same
+        return None, StoreError(str(unreadable))
 
 
 def _bare_entry(identity: Any, trace: Trace, path: str | None, known: str | None) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def _seed(arguments: list[str]) -> int | None:
         text = argument.partition("=")[2] if argument.startswith("--seed=") else ""
         if argument == "--seed" and at + 1 < len(arguments):
             text = arguments[at + 1]
-        if text.isdigit() and len(text) < 20:
+        if text.isascii() and text.isdigit() and len(text) < 20:
             return int(text)
     return None
 

@@ -39,11 +39,11 @@ def violation_object(
 
 
 def fault_object(
-    message: str, kind: str, events: Sequence[Event], *, trace: str | None = None, baseline: str | None = None
+    message: str, phase: str, events: Sequence[Event], *, trace: str | None = None, baseline: str | None = None
 ) -> dict[str, Any]:
-    """An engine that raised, hung or died, as an entry of `violations`. kind: "exception", "hang" or "crash"."""
+    """An engine that raised, hung or died, as an entry of `violations`. phase: what failed and where."""
     return {
-        "oracle": "engine-fault", "owner": "engine", "clock": "host", "phase": kind, "events": len(events),
+        "oracle": "engine-fault", "owner": "engine", "clock": "host", "phase": phase, "events": len(events),
         "notation": format_events(events), "trace": trace, "baseline": baseline, "fact": message,
     }  # fmt: skip
 

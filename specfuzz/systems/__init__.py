@@ -61,12 +61,15 @@ def _lockstep(argument: str, options: OpenOptions) -> System:
     from specfuzz.systems.lockstep import LockstepSystem
 
     first, comma, second = argument.partition(",")
-    if not (first and comma and second):
+    if not (first and comma and second) or "," in second:
         raise UsageError(f"`lockstep:{argument}` doesn't name two systems; write `lockstep:reference,sglang`.")
     return LockstepSystem(*_open_both(first, second, options))
 
 
 def _open_both(first: str, second: str, options: OpenOptions) -> tuple[System, System]:
+    for name in (first, second):
+        if name.partition(":")[0] in ("rerun", "lockstep"):
+            raise UsageError(f"`{name[:60]}` can't run inside of `rerun` or `lockstep`: name the engine itself.")
     opened = open_system(first, options)
     try:
         return opened, open_system(second, options)

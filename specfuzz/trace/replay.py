@@ -5,6 +5,7 @@ A receipt is never an input of replay: events are applied again, and what the en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -28,7 +29,8 @@ NOT_COMPARED = frozenset({"executed"})
 
 def fault_identity(fault: EngineFault) -> Identity:
     """The identity under which an engine fault is a finding."""
-    return Identity(FAULT, "engine", f"{fault.kind}: {fault.where}" if fault.where else fault.kind)
+    place = re.sub("[^a-z0-9]+", "-", f"{fault.kind} {fault.where}".lower()).strip("-")
+    return Identity(FAULT, "engine", place[:80])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
