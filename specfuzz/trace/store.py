@@ -136,15 +136,20 @@ def write_atomically(path: Path, data: bytes) -> Path:
     """
     temporary: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.parent / f".tmp-{secrets.token_hex(8)}"
+        target = path.resolve()  # what a link leads to is replaced, not the link
+        if target.exists() and not target.is_file():
+            raise StoreError(
+                f"`{path}` can't be written: it is not a regular file. What was there before is unchanged."
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.parent / f".tmp-{secrets.token_hex(8)}"
         with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _flush_folder(path.parent)
-    except (OSError, ValueError) as error:
+        os.replace(temporary, target)
+        _flush_folder(target.parent)
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)

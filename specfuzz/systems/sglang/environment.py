@@ -44,9 +44,16 @@ def engines_dir() -> Path:
     """Where engine environments live: SPECFUZZ_ENGINES_DIR, else the user's cache folder."""
     named = os.environ.get("SPECFUZZ_ENGINES_DIR")
     if named:
-        return Path(named).expanduser()
+        return _expanded(named)
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache).expanduser() if cache else Path.home() / ".cache") / "specfuzz" / "engines"
+    return (_expanded(cache) if cache else Path.home() / ".cache") / "specfuzz" / "engines"
+
+
+def _expanded(folder: str) -> Path:
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:  # ~ of an unknown user: the folder of that very name
+        return Path(folder)
 
 
 def engine_folder() -> Path:
@@ -62,7 +69,8 @@ def engine_python() -> Path | None:
     except (OSError, ValueError):
         return None
     python = folder / "bin" / "python"
-    return python if marker.get("lock") == _lock_digest() and python.exists() else None
+    known = isinstance(marker, dict) and marker.get("lock") == _lock_digest()
+    return python if known and python.exists() else None
 
 
 def why_not() -> str:
