@@ -10,7 +10,6 @@ from specfuzz.core.clock import Point, Scope
 from specfuzz.core.event import EVENT_TYPES, Event, rid_of
 from specfuzz.core.oracle import Oracle, Reachable, Step
 from specfuzz.core.phase import phase_of
-from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Verdict, Violation
 
 HOLDS = Verdict.HOLDS
@@ -242,8 +241,3 @@ def _violation(step: Step, oracle: Oracle, clash: Clash, rid: str | None) -> Vio
         values=clash.values, fact=clash.fact, counterfact=clash.counterfact, source=oracle.source,
         event_index=step.index, rid=rid,
     )  # fmt: skip
-
-
-def live(req: ReqView) -> bool:
-    """Whether the request still holds a row and is neither finished nor retracted."""
-    return req.req_pool_idx is not None and req.finished_reason is None and not req.is_retracted

@@ -84,11 +84,6 @@ class Asked:
         self.text = _copied(self.text)
         self.text.arm_stop(self.submit.prompt_len + at)
 
-    def final_length(self) -> int:
-        """Output tokens that a client may see at most: through the armed stop or the cap, whichever comes first."""
-        cap = self.submit.max_new
-        return cap if self.stop_at is None else min(cap, self.stop_at + 1)
-
 
 @dataclass(slots=True)
 class Launched:

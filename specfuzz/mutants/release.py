@@ -91,12 +91,7 @@ class _UncutReq(Req):
 )
 def cache_past_the_stop(engine: Scheduler) -> None:
     """A finished request caches everything committed, tokens behind the stop included."""
-
-    def add_request(rid: str, origin_input_ids: tuple[int, ...], max_new_tokens: int) -> Req:
-        engine.waiting_queue.append(_UncutReq(rid, origin_input_ids, max_new_tokens))
-        return engine.waiting_queue[-1]
-
-    engine.add_request = add_request  # type: ignore[method-assign]
+    engine.req_type = _UncutReq
 
 
 @mutant(

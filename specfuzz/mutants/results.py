@@ -58,20 +58,12 @@ class _LengthFirst(Req):
         super().update_finish_state(new_tokens)
 
 
-def _use(engine: Scheduler, req_type: type[Req]) -> None:
-    def add_request(rid: str, origin_input_ids: tuple[int, ...], max_new_tokens: int) -> Req:
-        engine.waiting_queue.append(req_type(rid, origin_input_ids, max_new_tokens))
-        return engine.waiting_queue[-1]
-
-    engine.add_request = add_request  # type: ignore[method-assign]
-
-
 @mutant(
     "length-before-stop", source="sglang #31599", killed_by=("finish-reason-is-first",), needs=Capability.SPECULATIVE
 )
 def length_before_stop(engine: Scheduler) -> None:
     """A run that contains the stop and crosses the cap finishes by length, and junk behind the stop is emitted."""
-    _use(engine, _LengthFirst)
+    engine.req_type = _LengthFirst
 
 
 class _LastTokenOnly(Req):
@@ -90,7 +82,7 @@ class _LastTokenOnly(Req):
 )
 def stop_seen_only_at_the_end(engine: Scheduler) -> None:
     """Only the last token of an accepted run is looked at for the stop."""
-    _use(engine, _LastTokenOnly)
+    engine.req_type = _LastTokenOnly
 
 
 @mutant(

@@ -28,12 +28,11 @@ class Settled:
 class SchedulerBatchResultProcessor:
     """Processes one result at a time, in the order of the launches."""
 
-    def __init__(self, pools: Pools, device: Device, *, speculative: bool, enable_overlap: bool) -> None:
+    def __init__(self, pools: Pools, device: Device, *, speculative: bool) -> None:
         """speculative: results of decode batches carry accepted runs."""
         self.pools = pools
         self.device = device
         self.speculative = speculative
-        self.enable_overlap = enable_overlap
 
     def process_batch_result(self, batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
         """Wait for the copy, then settle every live row."""

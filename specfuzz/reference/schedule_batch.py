@@ -40,7 +40,6 @@ class ScheduleBatch:
 
     streams: Streams
     spec_algorithm: str
-    enable_overlap: bool
     reqs: list[Req] = field(default_factory=list)
     forward_mode: ForwardMode = ForwardMode.DECODE
     req_pool_indices: Buffer | None = None
@@ -171,7 +170,6 @@ class ScheduleBatch:
         return ScheduleBatch(
             streams=self.streams,
             spec_algorithm=self.spec_algorithm,
-            enable_overlap=self.enable_overlap,
             reqs=self.reqs[:],
             forward_mode=self.forward_mode,
             req_pool_indices_cpu=self.req_pool_indices_cpu,

@@ -66,9 +66,8 @@ class Scheduler:
         )
         self.model_worker = ALGORITHMS.get(config.algorithm).make_worker(self.model_runner)
         self.forward = ForwardRunner(config, self.streams, self.future_map, self.model_worker)
-        self.result_processor = SchedulerBatchResultProcessor(
-            self.pools, device, speculative=config.speculative, enable_overlap=config.overlap
-        )
+        self.result_processor = SchedulerBatchResultProcessor(self.pools, device, speculative=config.speculative)
+        self.req_type: type[Req] = Req
         self.waiting_queue: list[Req] = []
         self.running_batch = self._new_batch([], ForwardMode.DECODE)
         self.last_batch: ScheduleBatch | None = None
@@ -222,7 +221,7 @@ class Scheduler:
     # ------------------------------------------------------------------ entering and leaving early
     def add_request(self, rid: str, origin_input_ids: tuple[int, ...], max_new_tokens: int) -> Req:
         """Put a new request into the waiting queue."""
-        req = Req(rid, origin_input_ids, max_new_tokens)
+        req = self.req_type(rid, origin_input_ids, max_new_tokens)
         self.waiting_queue.append(req)
         return req
 
@@ -245,7 +244,7 @@ class Scheduler:
 
     def _new_batch(self, reqs: list[Req], mode: ForwardMode) -> ScheduleBatch:
         return ScheduleBatch(
-            streams=self.streams, spec_algorithm=self.config.algorithm, enable_overlap=self.config.overlap, reqs=reqs,
+            streams=self.streams, spec_algorithm=self.config.algorithm, reqs=reqs,
             forward_mode=mode, sampling_info=SamplingBatchInfo(penalizer=Penalizer()),
             spec_info=EagleDraftInput() if self.config.speculative else None,
         )  # fmt: skip

@@ -21,7 +21,7 @@ def batch_of(engine: Scheduler, *rids: str, algorithm: str = "EAGLE") -> Schedul
         req = Req(rid, prompt_tokens(rid, 4), 9)
         engine.req_to_token_pool.alloc(req)
         reqs.append(req)
-    batch = ScheduleBatch(engine.streams, algorithm, True, reqs, ForwardMode.DECODE)
+    batch = ScheduleBatch(engine.streams, algorithm, reqs, ForwardMode.DECODE)
     batch.bind_rows()
     batch.bind_seq_lens([4] * len(reqs))
     if algorithm == "EAGLE":

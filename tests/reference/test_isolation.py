@@ -16,7 +16,7 @@ from tests.reference.memory import open_engine
 
 
 def open_batch(algorithm: str = "EAGLE") -> ScheduleBatch:
-    batch = ScheduleBatch(open_engine().streams, algorithm, True, sampling_info=SamplingBatchInfo(Penalizer()))
+    batch = ScheduleBatch(open_engine().streams, algorithm, sampling_info=SamplingBatchInfo(Penalizer()))
     batch.bind_seq_lens([4])
     batch.spec_info = EagleDraftInput(future_indices=(1,))
     return batch

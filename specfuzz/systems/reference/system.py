@@ -71,11 +71,10 @@ class ReferenceSystem:
     def capabilities(self, config: EngineConfig) -> Capability:
         """Abilities of the algorithm, the configuration and this adapter; ConfigError for what isn't built yet."""
         algorithm = ALGORITHMS.get(config.algorithm)
-        for field, value, limit in (("topk", config.topk, 1),):
-            if value != limit:
-                raise ConfigError(
-                    f"`{field}`={value} does not fit `algorithm`={config.algorithm}: the reference has topk 1."
-                )
+        if config.topk != 1:
+            raise ConfigError(
+                f"`topk`={config.topk} does not fit `algorithm`={config.algorithm}: the reference has topk 1."
+            )
         if config.mixed_chunk or config.chunked_prefill:
             field = "mixed_chunk" if config.mixed_chunk else "chunked_prefill"
             raise ConfigError(
