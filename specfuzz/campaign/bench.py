@@ -1,7 +1,8 @@
 """`bench`: checked events per second against a bare machine with the same rules, and where the difference goes.
 
-Slices of two machines take turns in one run, so that both meet the same load: checked (the system, every oracle and
-goal) and bare (`BareSystem`, nobody judges). Each figure is the median over its slices; skipped events are not counted.
+Slices of three machines take turns in one run, so that all meet the same load: checked (the system, every oracle and
+goal), bare (`BareSystem`, nobody judges) and stock (bare, but Hypothesis chooses the rules by itself: what a state
+machine costs that was not made fast). Each figure is the median over its slices; skipped events are not counted.
 Seconds are CPU seconds of this process, so that waiting for a neighbour on the machine is not counted; a system that
 may live in another process is measured by the wall clock.
 """
@@ -41,7 +42,9 @@ IN_PROCESS = frozenset({"bare", "mutated", "reference"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlan:
-    """slices: per machine, after one that warms up; slice_examples: examples in each; clock: None takes `clock_for`."""
+    """slices: per machine, after one that warms up; slice_examples: examples in each; clock: None takes `clock_for`.
+    weighted: as for `make_machine`.
+    """
 
     system: System
     oracles: Sequence[Oracle]
@@ -52,6 +55,7 @@ class BenchPlan:
     slice_examples: int = 40
     profile: Profile = PROFILES["dev"]
     clock: Callable[[], float] | None = None
+    weighted: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,15 +171,18 @@ class _Slices:
 
 def run_bench(plan: BenchPlan) -> BenchReport:
     """Measure. Raises SpecfuzzError if the system doesn't hold: a broken run says nothing about throughput."""
-    checked, bare = _Slices(), _Slices()
+    checked, bare, stock = _Slices(), _Slices(), _Slices()
     bare_plan = replace(plan, system=BareSystem(), oracles=(), goals=(), clock=plan.clock or clock_for(plan.system))
     for number in range(plan.slices + 1):
         _slice(plan, checked, number)
         _slice(bare_plan, bare, number)
+        _slice(replace(bare_plan, weighted=False), stock, number)
         _slice(plan, checked, number, split=True)
     rows = (
         _row("checked events", checked.rate, "events/s", bare.rate),
         _row("bare events", bare.rate, "events/s"),
+        _row("stock events", stock.rate, "events/s"),
+        _row("checked to stock", checked.rate, "events/s", stock.rate),
         *(_row(f"share {name}", checked.time_share(name), "of checked time") for name in checked.shares),
         _row("engine step", checked.time_share("engine") / checked.rate * 1e6, "us per event"),
         _row("share verify", checked.share("verify"), "of applied events", bare.share("verify")),
@@ -211,7 +218,7 @@ def _slice(plan: BenchPlan, slices: _Slices, number: int, *, split: bool = False
         plan.system if timed is None else timed, plan.config, plan.oracles, goals=plan.goals,
         seed=run_seed(plan.seed, plan.config, number), profile=shorter(plan.profile, plan.slice_examples),
         tally=slices.tally, counts=counts, on_start=None if timed is None else timed.time_judge_of,
-        on_end=slices.see if number and not split else None,
+        on_end=slices.see if number and not split else None, weighted=plan.weighted,
     )  # fmt: skip
     seconds = clock() - start
     if found is not None:

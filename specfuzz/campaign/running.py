@@ -57,11 +57,13 @@ def run_examples(
     on_start: Callable[[Session], None] | None = None,
     on_end: Callable[[Session], None] | None = None,
     keep_going: Callable[[], bool] = lambda: True,
+    weighted: bool = True,
 ) -> Session | EngineFault | None:
     """Up to `profile.max_examples` examples; returns the session that ended in a violation or fault, None if all held.
 
-    The same arguments give the same examples. keep_going: asked after every example, False ends the run. A fault of the
-    engine's start is returned bare. Raises ConfigError if the system can't run the configuration.
+    The same arguments give the same examples. keep_going: asked after every example, False ends the run. weighted: as
+    for `make_machine`. A fault of the engine's start is returned bare. Raises ConfigError if the system can't run the
+    configuration.
     """
     ended: list[Session | EngineFault] = []
     total = counts if counts is not None else Counts()
@@ -86,7 +88,7 @@ def run_examples(
         if session.over or not keep_going():
             raise _EndRun
 
-    machine = with_seed(seed)(make_machine(new_session, profile=profile, on_end=after_example))
+    machine = with_seed(seed)(make_machine(new_session, profile=profile, on_end=after_example, weighted=weighted))
     with suppress(_EndRun):
         run_state_machine_as_test(machine, settings=machine_settings(profile))
     return ended[0] if ended else None

@@ -46,6 +46,7 @@ class Hooks:
 
     new_session: Callable[[], Session]
     on_end: Callable[[Session], None] | None
+    weighted: bool
 
 
 class SpecMachine(EventRules):
@@ -64,7 +65,8 @@ class SpecMachine(EventRules):
         self._pressed = False
         if "_rule_of" not in vars(type(self)):
             type(self)._rule_of = {made.function.__name__: made for made in self.rules}
-        self._rules_strategy = _WeightedRules(self)  # type: ignore[assignment]
+        if self.hooks.weighted:
+            self._rules_strategy = _WeightedRules(self)  # type: ignore[assignment]
 
     @initialize(roll=rolls())
     def set_temper(self, roll: int) -> None:
@@ -122,15 +124,17 @@ def make_machine(
     *,
     profile: Profile = PROFILES["dev"],
     on_end: Callable[[Session], None] | None = None,
+    weighted: bool = True,
 ) -> type[SpecMachine]:
     """A machine class for one configuration: every example runs in `new_session()`.
 
-    on_end: gets the session of every example, also of one that ends in a violation or a fault.
+    on_end: gets the session of every example, also of one that ends in a violation or a fault. weighted: False leaves
+    the choice of the rule to Hypothesis, which is slower and hardly ever gets as far as a verify; for comparisons.
     """
     body = {
         "__doc__": SpecMachine.__doc__,
         "__module__": __name__,
-        "hooks": Hooks(new_session, on_end),
+        "hooks": Hooks(new_session, on_end, weighted),
         "profile": profile,
     }
     return type("SpecMachine", (SpecMachine,), body)
