@@ -14,11 +14,41 @@ SpecfuzzError
 
 from __future__ import annotations
 
+import re
+
+#: Characters that a sentence may have, and a single word in it: room for the longest list of names and for a path.
+_LONGEST, _LONGEST_WORD = 4000, 200
+
+
+def tame(text: str, most: int = _LONGEST) -> str:
+    """Text that may quote anything, as one printable line: escaped where it can't be shown, cut where it has no end.
+
+    Messages of errors pass through here and are cut nowhere else. Taming twice changes nothing.
+    """
+    text = _cut(text, 4 * most)  # before anything looks at every character of a megabyte
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    if len(text) > _LONGEST_WORD:
+        text = re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda word: _cut(word[0], _LONGEST_WORD), text)
+    return _cut(text, most)
+
+
+def _cut(text: str, most: int) -> str:
+    """At most so many characters: what stands at the end often says what to do, so the middle goes."""
+    if len(text) <= most:
+        return text
+    tail = most // 3
+    return f"{text[: most - tail - 1]}…{text[len(text) - tail :]}"
+
 
 class SpecfuzzError(Exception):
     """Base of every error that specfuzz raises on purpose; `exit_status` is what the command line returns."""
 
     exit_status = 2
+
+    def __init__(self, message: str = "") -> None:
+        """message: one sentence; whatever it quotes is tamed here."""
+        super().__init__(tame(message))
 
 
 class UsageError(SpecfuzzError):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, zip_longest
 from typing import Any
 
+from specfuzz.core.capability import Capability
 from specfuzz.core.config import PAGE_SIZES, EngineConfig
+from specfuzz.core.draft_tree import most_nodes
+from specfuzz.core.port import System
 from specfuzz.errors import ConfigError
 
 #: Longest prompt and output that the machine submits, in tokens; see state_machine.decoding.
 LONGEST_PROMPT, LONGEST_OUTPUT = 20, 24
 #: How far a prompt may reach beyond its first page, where pages are longer than the longest plain prompt.
 BEYOND_PAGE = 4
+#: Nodes that a tree verifies where nothing else is asked for: twice the longest path of three steps, so that an accepted
+#: path lies scattered among nodes of other branches.
+TREE_NODES = 8
 
 _Choice = tuple[tuple[str, Any], ...]
 
@@ -23,7 +29,7 @@ class Factors:
     """What may vary. fixed: configuration fields that hold everywhere, whatever the factors say.
 
     pools: "ample" holds every row at its longest; "tight" little more than one and "scarce" not even that, so that the
-    engine has to evict and retract; "rows" has KV but rows for two only.
+    engine has to evict and retract; "rows" has KV but rows for two only. topk: 1 drafts a chain, more a tree.
     """
 
     algorithms: tuple[str, ...] = ("EAGLE", "NONE")
@@ -32,24 +38,26 @@ class Factors:
     pools: tuple[str, ...] = ("ample", "tight", "scarce", "rows")
     radix: tuple[bool, ...] = (True, False)
     spec_steps: tuple[int, ...] = (3, 1, 2)
-    mixed_chunk: tuple[bool, ...] = (False,)
-    chunked_prefill: tuple[bool, ...] = (False,)
+    topk: tuple[int, ...] = (1, 4)
+    mixed_chunk: tuple[bool, ...] = (False, True)
+    chunked_prefill: tuple[bool, ...] = (False, True)
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def covering_configs(factors: Factors) -> tuple[EngineConfig, ...]:
     """Configurations in which every pair of choices of one algorithm occurs; the algorithms take turns.
 
+    Trees have a cover of their own, as if they were another algorithm: systems that draft chains only lose no pair then.
     Impossible ones (ConfigError) are left out. Raises the last ConfigError if nothing is left.
     """
     fixed, columns = dict(factors.fixed), []
     algorithms = (fixed["algorithm"],) if "algorithm" in fixed else factors.algorithms
     clash: ConfigError | None = None
-    for algorithm in algorithms:
+    for algorithm, topk in _families(factors, algorithms):
         column: list[EngineConfig] = []
         for choice in _pairwise(_levels(factors, algorithm)):
             try:
-                config = _config_of(algorithm, dict(choice), fixed)
+                config = _config_of(algorithm, {**dict(choice), "topk": topk}, fixed)
             except ConfigError as error:
                 clash = error
                 continue
@@ -60,6 +68,49 @@ def covering_configs(factors: Factors) -> tuple[EngineConfig, ...]:
     if not turns and clash is not None:
         raise clash
     return turns
+
+
+def configs_with(factors: Factors, needs: Capability, system: System) -> list[EngineConfig]:
+    """Those of the cover that the system can run with every capability in `needs`; may be none."""
+    usable = []
+    for config in covering_configs(_narrowed(factors, needs)):
+        try:
+            capabilities = system.capabilities(config)
+        except ConfigError:
+            continue
+        if needs in capabilities:
+            usable.append(config)
+    return usable
+
+
+def _narrowed(factors: Factors, needs: Capability) -> Factors:
+    """Only choices that can have what is needed, so that the cover is not spent on the others."""
+    if Capability.SPECULATIVE in needs:
+        factors = replace(factors, algorithms=tuple(name for name in factors.algorithms if name != "NONE"))
+    if Capability.TREE in needs:
+        trees = tuple(topk for topk in factors.topk if topk > 1)
+        factors = replace(factors, topk=trees, algorithms=tuple(name for name in factors.algorithms if name != "NONE"))
+    if Capability.OVERLAP in needs:
+        factors = replace(factors, overlap=(True,))
+    if Capability.RADIX in needs:
+        factors = replace(factors, radix=(True,))
+    if Capability.PAGED in needs:
+        factors = replace(factors, page_sizes=tuple(size for size in factors.page_sizes if size > 1))
+    if Capability.MIXED_CHUNK in needs:
+        factors = replace(factors, mixed_chunk=(True,))
+    if Capability.CHUNKED_PREFILL in needs:
+        factors = replace(factors, chunked_prefill=(True,))
+    return factors
+
+
+def _families(factors: Factors, algorithms: Iterable[str]) -> list[tuple[str, int]]:
+    """(algorithm, topk) of every column, chains first. A fixed shape of the draft is no choice, and NONE has none."""
+    if "topk" in factors.fixed:
+        choices: tuple[int, ...] = (factors.fixed["topk"],)
+    else:
+        choices = (1,) if "draft_token_num" in factors.fixed else factors.topk
+    families = [(algorithm, topk) for topk in choices for algorithm in algorithms]
+    return [(algorithm, topk) for algorithm, topk in families if algorithm != "NONE" or topk == choices[0]]
 
 
 def _levels(factors: Factors, algorithm: str) -> dict[str, tuple[Any, ...]]:
@@ -81,8 +132,9 @@ def _levels(factors: Factors, algorithm: str) -> dict[str, tuple[Any, ...]]:
 def _config_of(algorithm: str, choice: dict[str, Any], fixed: dict[str, Any]) -> EngineConfig:
     pool = choice.pop("pool")
     wanted: dict[str, Any] = {"algorithm": algorithm, "max_reqs": 2 if pool == "rows" else 4, **choice, **fixed}
-    if wanted.get("topk", 1) == 1 and "draft_token_num" not in fixed and "spec_steps" in wanted:
-        wanted["draft_token_num"] = wanted["spec_steps"] + 1
+    if "draft_token_num" not in fixed and "spec_steps" in wanted:
+        chain, topk = wanted["spec_steps"] + 1, wanted["topk"]
+        wanted["draft_token_num"] = chain if topk == 1 else max(chain, min(TREE_NODES, most_nodes(topk, chain - 1)))
     long_pages = wanted["page_size"] > LONGEST_PROMPT
     wanted.setdefault("context_len", 2 * wanted["page_size"] if long_pages else 64)
     roomy = EngineConfig().with_(**{**wanted, "num_pages": 1024})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 from specfuzz.campaign.running import Counts, identity_of, run_examples, run_seed, shorter
 from specfuzz.core.config import EngineConfig
@@ -13,13 +15,15 @@ from specfuzz.core.oracle import Oracle, Reachable
 from specfuzz.core.port import Comparing, System
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity, Violation
-from specfuzz.errors import ConfigError, EngineFault
+from specfuzz.errors import ConfigError, EngineFault, TraceError
 from specfuzz.session import Session
 from specfuzz.state_machine import PROFILES, Profile
 
 #: Examples per configuration and round. Small enough that a time limit hits every configuration alike, large enough
 #: that the plainest example, with which each run of Hypothesis starts, is a small part.
 ROUND_EXAMPLES = 25
+
+T = TypeVar("T")
 
 #: Shrinks a found trace on the system that it was found on.
 Shrink = Callable[[Trace, System, Sequence[Oracle]], Trace]
@@ -33,7 +37,8 @@ class FuzzPlan:
     all configurations, None = no bound; max_time: seconds, None = no bound; one of the two must be given. With a time
     limit the same seed repeats the same prefix. stop_at_first: end at the first finding instead of leaving its
     configuration. order: what one event brought, root first; the first gives the identity. shrink: called for every
-    distinct finding after the fuzzing. progress: gets one line per run.
+    distinct finding after the fuzzing. stop: asked after every example; True ends the campaign with what it has.
+    progress: gets one line per run.
     """
 
     system: System
@@ -47,6 +52,7 @@ class FuzzPlan:
     stop_at_first: bool = False
     order: Callable[[Sequence[Violation]], Sequence[Violation]] = tuple
     shrink: Shrink | None = None
+    stop: Callable[[], bool] = lambda: False
     progress: Callable[[str], None] | None = None
 
 
@@ -80,6 +86,7 @@ class FuzzReport:
     oracles: counts by verdict. reached: goals. not_exercised: oracles that never said holds or violated. lazy_share:
     share of examples with device work pending at a host event. compared: cells by field, of a comparing system.
     seconds: of the fuzzing, without shrinking. refused: configurations that the system can't run, with its reason.
+    interrupted: `stop` or an interrupt ended it. error: what did, if it was something else; only beside findings.
     """
 
     system: str
@@ -97,6 +104,8 @@ class FuzzReport:
     findings: tuple[Finding, ...]
     compared: Mapping[str, int]
     refused: tuple[tuple[EngineConfig, str], ...] = ()
+    interrupted: bool = False
+    error: Exception | None = None
 
     @property
     def events_per_second(self) -> float:
@@ -113,21 +122,41 @@ class _Campaign:
         self.counts = Counts()
         self.findings: dict[Identity, Finding] = {}
         self.refused: list[tuple[EngineConfig, str]] = []
+        self.interrupted = False
+        self.error: Exception | None = None
         self.started = perf_counter()
 
-    def in_time(self) -> bool:
+    def go_on(self) -> bool:
         limit = self.plan.max_time
-        return limit is None or perf_counter() - self.started < limit
+        in_time = limit is None or perf_counter() - self.started < limit
+        return in_time and not self.plan.stop()
+
+    def guarded(self, work: Callable[[], T], otherwise: T) -> T:
+        """What is interrupted or fails must not take the findings along; without any it may."""
+        try:
+            return work()
+        except KeyboardInterrupt:
+            self.interrupted = True
+        except Exception as error:
+            if not self.findings:
+                raise
+            self.error = self.error or error
+        return otherwise
 
     def walk(self) -> None:
         left = _budgets(self.plan, self._runnable())
         number = 0
         while left:
             for config in list(left):
-                if not self.in_time():
+                if not self.go_on():
                     return
                 examples = min(ROUND_EXAMPLES, left[config])
-                found = self._run(config, examples, number)
+                try:
+                    found = self._run(config, examples, number)
+                except ConfigError as error:  # the engine itself knows better than its capabilities
+                    self.refused.append((config, str(error)))
+                    del left[config]
+                    continue
                 left[config] -= examples
                 if found is not None:
                     self._record(found, config)
@@ -136,6 +165,8 @@ class _Campaign:
                 if found is not None or left[config] <= 0:
                     del left[config]
             number += 1
+        if self.refused and not self.counts.examples and not self.findings:
+            raise ConfigError(self.refused[0][1])
 
     def _runnable(self) -> list[EngineConfig]:
         runnable = []
@@ -146,15 +177,13 @@ class _Campaign:
                 self.refused.append((config, str(error)))
             else:
                 runnable.append(config)
-        if not runnable and self.refused:
-            raise ConfigError(self.refused[0][1])
         return runnable
 
     def _run(self, config: EngineConfig, examples: int, number: int) -> Session | EngineFault | None:
         plan = self.plan
         found = run_examples(
             plan.system, config, plan.oracles, goals=plan.goals, tally=self.tally, counts=self.counts,
-            seed=run_seed(plan.seed, config, number), profile=shorter(plan.profile, examples), keep_going=self.in_time,
+            seed=run_seed(plan.seed, config, number), profile=shorter(plan.profile, examples), keep_going=self.go_on,
         )  # fmt: skip
         if plan.progress is not None:
             outcome = "holds" if found is None else str(identity_of(found))
@@ -184,6 +213,7 @@ class _Campaign:
     def report(self) -> FuzzReport:
         seconds = perf_counter() - self.started
         plan, counts = self.plan, self.counts
+        findings = tuple(self.guarded(partial(self._shrunk, finding), finding) for finding in self.findings.values())
         oracles = {
             oracle.name: {
                 "applied": count.applied, "violated": count.violated, "unknown": count.unknown,
@@ -199,22 +229,28 @@ class _Campaign:
             reached=dict(self.tally.reached),
             not_exercised=tuple(name for name, count in oracles.items() if not count["applied"]),
             lazy_share=counts.lazy / counts.examples if counts.examples else 0.0,
-            findings=tuple(self._shrunk(finding) for finding in self.findings.values()),
-            compared=dict(plan.system.compared) if isinstance(plan.system, Comparing) else {},
-            refused=tuple(self.refused),
+            findings=findings, compared=dict(plan.system.compared) if isinstance(plan.system, Comparing) else {},
+            refused=tuple(self.refused), interrupted=self.interrupted or plan.stop(), error=self.error,
         )  # fmt: skip
 
     def _shrunk(self, finding: Finding) -> Finding:
         plan = self.plan
-        if plan.shrink is None or not finding.found.steps:
+        if plan.shrink is None or not finding.found.steps or self.interrupted:
             return finding
-        return replace(finding, shrunk=plan.shrink(finding.found, plan.system, plan.oracles))
+        try:
+            return replace(finding, shrunk=plan.shrink(finding.found, plan.system, plan.oracles))
+        except TraceError:  # it doesn't come about again: whoever shows it will say so
+            return finding
 
 
 def run_fuzz(plan: FuzzPlan) -> FuzzReport:
-    """Fuzz until the budget or the configurations end. Raises ConfigError if the system can run none of them."""
+    """Fuzz until the budget or the configurations end, or somebody ends it.
+
+    Raises ConfigError if the system can run no configuration, and what else stands in the way as long as nothing has
+    been found.
+    """
     campaign = _Campaign(plan)
-    campaign.walk()
+    campaign.guarded(campaign.walk, None)
     return campaign.report()
 
 

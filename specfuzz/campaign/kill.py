@@ -7,21 +7,23 @@ and the engine raised nothing up to and including that event. A fault of the eng
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
 
-from specfuzz.campaign.covers import Factors, covering_configs
+from specfuzz.campaign.covers import Factors, configs_with
+from specfuzz.campaign.kills import KillReport, MutantReport, SeedKill, redundant_oracles
 from specfuzz.campaign.running import Counts, first_violations, identity_of, run_events, run_examples, run_seed, shorter
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.oracle import Oracle
 from specfuzz.core.port import System
 from specfuzz.core.trace import Trace
-from specfuzz.errors import ConfigError, UsageError
+from specfuzz.errors import ConfigError, EngineFault, TraceError, UsageError
 from specfuzz.session import Session
 from specfuzz.state_machine import PROFILES, Profile
+from specfuzz.trace.replay import fault_identity
 
 #: Examples per configuration before the next one gets its turn, doubled after each walk over all of them: most mutants
 #: show at once where they can show at all, so every configuration is asked soon.
@@ -48,7 +50,8 @@ class KillPlan:
 
     open_mutant: a system with that mutant planted, by name. clean: the same engine without. oracles: all that may
     judge. seeds: 1..seeds. max_examples, max_time (seconds): per mutant and seed. factors: narrowed by each mutant.
-    shrink: called for the trace of every kill, with the oracles that the mutant names.
+    shrink: called for the trace of every kill, with the oracles that the mutant names. stop: asked after every example;
+    True ends the campaign with the seeds that were tried to their end.
     """
 
     mutants: Sequence[Mutant]
@@ -61,141 +64,67 @@ class KillPlan:
     profile: Profile = PROFILES["dev"]
     factors: Factors = field(default_factory=Factors)
     shrink: Shrink | None = None
+    stop: Callable[[], bool] = lambda: False
     progress: Callable[[str], None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeedKill:
-    """One seed. by: named oracles that were violated; empty when it survived.
-
-    found: the trace as generated; shrunk: None without a shrinker. first: index of the event at which each oracle of
-    the plan is first violated on `found`. events, seconds: spent until then. other: identities, faults included, that
-    ended examples on the way and are no kill.
-    """
-
-    seed: int
-    by: tuple[str, ...]
-    found: Trace | None
-    shrunk: Trace | None
-    first: Mapping[str, int]
-    events: int
-    seconds: float
-    other: tuple[str, ...] = ()
-
-    @property
-    def killed(self) -> bool:
-        """Whether this seed killed it."""
-        return bool(self.by)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MutantReport:
-    """One mutant over all seeds; keys of `mutants --json` in the same words."""
-
-    name: str
-    source: str
-    needs: Capability
-    seeds: tuple[SeedKill, ...]
-
-    @property
-    def killed(self) -> bool:
-        """Whether every seed killed it."""
-        return bool(self.seeds) and all(seed.killed for seed in self.seeds)
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Named oracles that killed it, over all seeds."""
-        return tuple(dict.fromkeys(name for seed in self.seeds for name in seed.by))
-
-    @property
-    def seeds_found(self) -> int:
-        """How many seeds killed it."""
-        return sum(seed.killed for seed in self.seeds)
-
-    @property
-    def events_to_find(self) -> float | None:
-        """Median over the seeds that killed it."""
-        return _median(seed.events for seed in self.seeds if seed.killed)
-
-    @property
-    def seconds_to_find(self) -> float | None:
-        """Median over the seeds that killed it."""
-        return _median(seed.seconds for seed in self.seeds if seed.killed)
-
-    @property
-    def shrunk_events(self) -> float | None:
-        """Median length of the shrunk traces."""
-        return _median(len(seed.shrunk.steps) for seed in self.seeds if seed.shrunk is not None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KillReport:
-    """All mutants. equivalent: (name, why), not tried and not counted.
-
-    redundant_oracles: those that never were among the first to see a mutant: on each trace another one fires earlier,
-    or they don't fire at all. Nothing would be caught later without any single one of them.
-    """
-
-    mutants: tuple[MutantReport, ...]
-    equivalent: tuple[tuple[str, str], ...]
-    redundant_oracles: tuple[str, ...]
-
-    @property
-    def killed(self) -> int:
-        """Mutants that every seed killed."""
-        return sum(mutant.killed for mutant in self.mutants)
-
-    @property
-    def total(self) -> int:
-        """Mutants without the equivalent ones."""
-        return len(self.mutants)
-
-
 def run_kill(plan: KillPlan) -> KillReport:
-    """Try every mutant from every seed. Raises UsageError where a mutant names no oracle of the plan."""
-    reports, equivalent = [], []
-    for mutant in plan.mutants:
-        if mutant.equivalent is not None:
-            equivalent.append((mutant.name, mutant.equivalent))
-            continue
-        reports.append(_try_mutant(plan, mutant))
+    """Try every mutant from every seed. Raises UsageError where a mutant names no oracle of the plan.
+
+    What else stands in the way, or an interrupt, is raised only as long as no seed has been tried.
+    """
+    counted = [mutant for mutant in plan.mutants if mutant.equivalent is None]
+    for mutant in counted:
+        _named(plan, mutant)
+    reports: list[MutantReport] = []
+    error: Exception | None = None
+    interrupted = False
+    for mutant in counted:
+        seeds: list[SeedKill] = []
+        try:
+            _try_mutant(plan, mutant, seeds)
+        except KeyboardInterrupt:
+            interrupted = True
+        except Exception as failure:
+            if not (reports or seeds):
+                raise
+            error = failure
+        if seeds:
+            reports.append(MutantReport(name=mutant.name, source=mutant.source, needs=mutant.needs, seeds=tuple(seeds)))
+        interrupted = interrupted or plan.stop()
+        if interrupted or error is not None:
+            break
     return KillReport(
-        mutants=tuple(reports), equivalent=tuple(equivalent),
+        mutants=tuple(reports),
+        equivalent=tuple((m.name, m.equivalent) for m in plan.mutants if m.equivalent is not None),
         redundant_oracles=redundant_oracles([oracle.name for oracle in plan.oracles], reports),
+        interrupted=interrupted, error=error,
     )  # fmt: skip
 
 
-def redundant_oracles(names: Sequence[str], reports: Sequence[MutantReport]) -> tuple[str, ...]:
-    """Oracles that were never among the first to fire on the trace of a kill."""
-    first = {
-        name
-        for report in reports
-        for seed in report.seeds
-        if seed.first
-        for name, index in seed.first.items()
-        if index == min(seed.first.values())
-    }
-    return tuple(name for name in names if name not in first)
-
-
-def _try_mutant(plan: KillPlan, mutant: Mutant) -> MutantReport:
+def _named(plan: KillPlan, mutant: Mutant) -> list[Oracle]:
     named = [oracle for oracle in plan.oracles if oracle.name in mutant.killed_by]
     if not named:
         asked = ", ".join(f"`{name}`" for name in mutant.killed_by) or "none"
         raise UsageError(f"mutant `{mutant.name}` is killed by {asked}: none of the oracles in use is among them.")
-    system = plan.open_mutant(mutant.name)
+    return named
+
+
+def _try_mutant(plan: KillPlan, mutant: Mutant, seeds: list[SeedKill]) -> None:
+    """Try one mutant; seeds: gets what came of each, so that nothing is lost where a later one fails."""
+    named, system = _named(plan, mutant), plan.open_mutant(mutant.name)
     try:
         configs = _configs(plan, mutant, system)
-        seeds = []
         for seed in range(1, plan.seeds + 1):
-            seeds.append(_Search(plan, system, named, configs, seed).run())
+            done = _Search(plan, system, named, configs, seed).run()
+            if plan.stop() and not done.killed:
+                return  # it might have been found in the time that it did not get
+            seeds.append(done)
             if plan.progress is not None:
-                done = seeds[-1]
                 outcome = f"killed by {', '.join(done.by)} after {done.events} events" if done.killed else "survived"
                 plan.progress(f"{mutant.name} seed {seed}: {outcome}")
     finally:
         system.close()
-    return MutantReport(name=mutant.name, source=mutant.source, needs=mutant.needs, seeds=tuple(seeds))
 
 
 def _configs(plan: KillPlan, mutant: Mutant, system: System) -> list[EngineConfig]:
@@ -203,37 +132,13 @@ def _configs(plan: KillPlan, mutant: Mutant, system: System) -> list[EngineConfi
     pinned: dict[str, Any] = {**plan.factors.fixed, **mutant.config}
     if mutant.algorithm is not None:
         pinned["algorithm"] = mutant.algorithm
-    usable = []
-    for config in covering_configs(replace(_narrowed(plan.factors, mutant.needs), fixed=pinned)):
-        try:
-            capabilities = system.capabilities(config)
-        except ConfigError:
-            continue
-        if mutant.needs in capabilities:
-            usable.append(config)
+    usable = configs_with(replace(plan.factors, fixed=pinned), mutant.needs, system)
     if not usable:
         raise ConfigError(
             f"mutant `{mutant.name}` needs {mutant.needs!r} with {pinned}: `{system.name}` has no such configuration "
             "among those of the cover. Widen the configuration or choose another mutant."
         )
     return usable
-
-
-def _narrowed(factors: Factors, needs: Capability) -> Factors:
-    """Only choices that can have what is needed, so that the cover is not spent on the others."""
-    if Capability.SPECULATIVE in needs:
-        factors = replace(factors, algorithms=tuple(name for name in factors.algorithms if name != "NONE"))
-    if Capability.OVERLAP in needs:
-        factors = replace(factors, overlap=(True,))
-    if Capability.RADIX in needs:
-        factors = replace(factors, radix=(True,))
-    if Capability.PAGED in needs:
-        factors = replace(factors, page_sizes=tuple(size for size in factors.page_sizes if size > 1))
-    if Capability.MIXED_CHUNK in needs:
-        factors = replace(factors, mixed_chunk=(True,))
-    if Capability.CHUNKED_PREFILL in needs:
-        factors = replace(factors, chunked_prefill=(True,))
-    return factors
 
 
 class _Search:
@@ -272,7 +177,7 @@ class _Search:
         )  # fmt: skip
 
     def _has_budget(self) -> bool:
-        in_time = perf_counter() - self.started < self.plan.max_time
+        in_time = perf_counter() - self.started < self.plan.max_time and not self.plan.stop()
         return in_time and self.counts.examples < self.plan.max_examples
 
     def _is_kill(self, ended: Session) -> bool:
@@ -280,21 +185,22 @@ class _Search:
         if not ended.violations or ended.fault is not None:
             return False
         events = tuple(step.event for step in ended.steps)
-        identity, _steps = run_events(self.plan.clean, ended.config, events, self.plan.oracles)
+        try:
+            identity, _steps = run_events(self.plan.clean, ended.config, events, self.plan.oracles)
+        except EngineFault as fault:  # the clean engine doesn't start: it can't vouch for the events
+            identity = fault_identity(fault)
         if identity is not None:
             self.other[f"clean:{identity}"] = None
         return identity is None
 
     def _killed(self, ended: Session, events: int, seconds: float) -> SeedKill:
-        found = ended.trace(seed=self.seed)
-        shrunk = None if self.plan.shrink is None else self.plan.shrink(found, self.system, self.named)
+        found, shrunk = ended.trace(seed=self.seed), None
+        first: dict[str, int] = {}
+        # An engine that behaves another way when it is asked again takes the kill's details, not the kill.
+        with suppress(EngineFault, TraceError):
+            first = first_violations(self.system, found.config, found.events, self.plan.oracles)
+            shrunk = None if self.plan.shrink is None else self.plan.shrink(found, self.system, self.named)
         return SeedKill(
             seed=self.seed, by=tuple(dict.fromkeys(violation.oracle for violation in ended.violations)), found=found,
-            shrunk=shrunk, first=first_violations(self.system, found.config, found.events, self.plan.oracles),
-            events=events, seconds=seconds, other=tuple(self.other),
+            shrunk=shrunk, first=first, events=events, seconds=seconds, other=tuple(self.other),
         )  # fmt: skip
-
-
-def _median(values: Any) -> float | None:
-    found = list(values)
-    return float(median(found)) if found else None

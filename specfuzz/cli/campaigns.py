@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
-import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from specfuzz.cli.engines import opened
+from specfuzz.cli.interrupts import leave_to_parent, passed_on, stop_asked
 from specfuzz.cli.outcome import CANT_SAY
+from specfuzz.cli.streams import say
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.oracle import ORACLES, REACHABLE, Oracle
 from specfuzz.core.port import OpenOptions, System
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity
-from specfuzz.errors import SpecfuzzError
+from specfuzz.errors import ConfigError, SpecfuzzError
 
 if TYPE_CHECKING:
     from specfuzz.campaign.fuzz import Finding, FuzzReport
 
 A = TypeVar("A")
 R = TypeVar("R")
+
+
+class Failed(SpecfuzzError):
+    """A campaign ended early, and it was not the user's mistake."""
+
+    exit_status = CANT_SAY
 
 
 class WorkerDied(SpecfuzzError):
@@ -53,7 +60,16 @@ def run(errand: Errand, jobs: int = 1) -> FuzzReport:
     parts = divided(errand, jobs)
     if len(parts) == 1:
         return run_errand(errand)
-    return joined(errand, in_processes(run_errand, parts, jobs))
+    results = in_processes(run_errand, parts, jobs)
+    reports = [result for result in results if not isinstance(result, SpecfuzzError)]
+    report = joined(errand, reports or [no_report(results)])
+    refused, error = list(report.refused), report.error
+    for part, result in zip(parts, results, strict=True):
+        if isinstance(result, ConfigError):  # of this part the system can run nothing
+            refused += [(config, str(result)) for config in part.configs]
+        elif isinstance(result, SpecfuzzError):
+            error = error or result
+    return replace(report, refused=tuple(refused), error=error)
 
 
 def run_errand(errand: Errand) -> FuzzReport:
@@ -68,44 +84,58 @@ def run_errand(errand: Errand) -> FuzzReport:
             system=system, configs=errand.configs, oracles=tuple(ORACLES.get(name) for name in errand.oracles),
             goals=tuple(REACHABLE), seed=errand.seed, max_examples=errand.max_examples, max_time=errand.max_time,
             profile=profile_of(errand.profile), stop_at_first=errand.stop_at_first, shrink=shrunk,
-            order=roots_first, progress=say,
+            order=roots_first, stop=stop_asked, progress=say,
         )  # fmt: skip
-        return run_fuzz(plan)
+        report = run_fuzz(plan)
+    return replace(report, error=sayable(report.error))
 
 
 def shrunk(trace: Trace, system: System, oracles: Sequence[Oracle]) -> Trace:
     """The shrinker as campaigns want it."""
     from specfuzz.trace.shrink import shrink_trace
 
-    return shrink_trace(trace, system, oracles)[0]
+    return shrink_trace(trace, system, oracles, stop=stop_asked)[0]
 
 
-def say(line: str) -> None:
-    """One line of progress on stderr."""
-    print(line, file=sys.stderr, flush=True)
+def sayable(error: Exception | None) -> SpecfuzzError | None:
+    """What ended a campaign early, fit to travel between processes; where it is our own failure, stderr says where."""
+    if error is None or isinstance(error, SpecfuzzError):
+        return error
+    traceback.print_exception(error)
+    return Failed(f"specfuzz itself failed: {error!r}. Please report it.")
 
 
-def in_processes(work: Callable[[A], R], parts: Sequence[A], jobs: int) -> list[R]:
-    """Results in order of parts; an interrupt or an error ends the other processes too."""
+def in_processes(work: Callable[[A], R], parts: Sequence[A], jobs: int) -> list[R | SpecfuzzError]:
+    """What came of each part; workers learn of a first signal, and a second one or our own failure ends them."""
     context = multiprocessing.get_context("spawn")
-    workers = min(jobs, len(parts))
-    with ProcessPoolExecutor(max_workers=workers, mp_context=context, initializer=_leave_interrupts_to_parent) as pool:
-        futures = [pool.submit(work, part) for part in parts]
+    flag = context.Value("b", 0, lock=False)
+    with (
+        passed_on(flag),
+        ProcessPoolExecutor(min(jobs, len(parts)), context, leave_to_parent, (flag,)) as pool,
+    ):
+        futures: list[Future[R]] = [pool.submit(work, part) for part in parts]
         try:
-            return [future.result() for future in futures]
-        except BrokenProcessPool:
-            raise WorkerDied("a worker process died; run it again with `--jobs 1` to see why.") from None
+            return list(map(_outcome, futures))
         except BaseException:
             for future in futures:
                 future.cancel()
             for worker in multiprocessing.active_children():
-                worker.terminate()
+                worker.kill()
             raise
 
 
-def _leave_interrupts_to_parent() -> None:
-    """Ctrl-C reaches the whole group; the parent ends its workers, and one traceback per worker helps nobody."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _outcome(future: Future[R]) -> R | SpecfuzzError:
+    try:
+        return future.result()
+    except SpecfuzzError as error:
+        return error
+    except BrokenProcessPool:
+        return WorkerDied("a worker process died; run it again with `--jobs 1` to see why.")
+
+
+def no_report(results: Sequence[object]) -> NoReturn:
+    """Raise the first error, where every part ended in one."""
+    raise next(result for result in results if isinstance(result, SpecfuzzError))
 
 
 def divided(errand: Errand, jobs: int) -> list[Errand]:
@@ -140,6 +170,8 @@ def joined(errand: Errand, reports: Sequence[FuzzReport]) -> FuzzReport:
         lazy_share=lazy / examples if examples else 0.0, findings=tuple(findings.values()),
         compared=_added(report.compared for report in reports),
         refused=tuple(refusal for report in reports for refusal in report.refused),
+        interrupted=any(report.interrupted for report in reports),
+        error=next((report.error for report in reports if report.error is not None), None),
     )  # fmt: skip
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 from specfuzz.cli.flags import Flags, names_of
 from specfuzz.core.config import EngineConfig
-from specfuzz.core.event import Event
-from specfuzz.core.notation import format_events
 from specfuzz.core.oracle import ORACLES, REACHABLE, Oracle, Reachable
 from specfuzz.core.port import OpenOptions, System, open_system
 from specfuzz.errors import ConfigError, UsageError
@@ -132,28 +129,3 @@ def oracles_of(flags: Flags) -> tuple[Oracle, ...]:
 def goals() -> tuple[Reachable, ...]:
     """All reachable goals."""
     return tuple(REACHABLE)
-
-
-# ----------------------------------------------------------------------------------------------------------- and back
-def replay_command(system: str, config: EngineConfig, events: Sequence[Event], verb: str = "replay") -> str:
-    """The command line that shows these events again, without any file."""
-    words = ["specfuzz", verb]
-    if system != "reference":
-        words += ["--system", system]
-    return " ".join([*map(shlex.quote, words + _config_words(config)), shlex.quote(format_events(events))])
-
-
-def _config_words(config: EngineConfig) -> list[str]:
-    """Flags for the fields that differ from the defaults."""
-    default, words = EngineConfig(), []
-    for field in fields(EngineConfig):
-        value = getattr(config, field.name)
-        if value == getattr(default, field.name):
-            continue
-        if field.name in ("algorithm", "topk", "page_size"):
-            words += ["--" + field.name.replace("_", "-"), str(value)]
-        elif field.name == "overlap":
-            words += ["--overlap", "on" if value else "off"]
-        else:
-            words += ["--config", f"{field.name}={str(value).lower() if isinstance(value, bool) else value}"]
-    return words

@@ -1,119 +1,85 @@
-"""From a trace to its report: the events run again for the three clocks, beside the system's clean twin."""
+"""The report of a trace, as every verb prints it; how it is made stands in `campaign.showing`.
+
+A finding is reported also where it doesn't come about again, or where nothing can be run any more.
+"""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from rich.text import Text
 
-from specfuzz.cli.engines import opened, replay_command
+from specfuzz.campaign.showing import Shown, commands_of, show
+from specfuzz.cli.engines import opened
+from specfuzz.cli.interrupts import stop_asked
 from specfuzz.cli.tables import report_width
 from specfuzz.core.oracle import Oracle
 from specfuzz.core.port import OpenOptions, System
 from specfuzz.core.trace import Trace
-from specfuzz.core.verdict import Identity, Violation
+from specfuzz.core.verdict import Violation
 from specfuzz.errors import EngineFault, SpecfuzzError
-from specfuzz.report.clocks import render_clocks
-from specfuzz.report.explain import ClockTable, clock_table
 from specfuzz.report.json import fault_object, violation_object
-from specfuzz.report.recording import Recording, record
 from specfuzz.report.text import render_failure, render_fault
 from specfuzz.trace.replay import fault_identity
 
+__all__ = ["Shown", "Told", "show", "show_found"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A trace as it ran just now. spec: the system as the user would write it. violation: the one to speak about.
-
-    others: what the same event violated besides. fault: what the engine raised, if it did.
-    """
+class Told:
+    """A finding as it was found, without clocks. violation: None for a fault. because: why there isn't more."""
 
     trace: Trace
     spec: str
-    recording: Recording
     violation: Violation | None
-    others: tuple[Violation, ...]
     fault: EngineFault | None
-    table: ClockTable
-
-    @property
-    def identity(self) -> Identity | None:
-        """Of the violation or the fault; None if all holds."""
-        if self.violation is not None:
-            return self.violation.identity
-        return None if self.fault is None else fault_identity(self.fault)
+    because: str
 
     def entry(self, *, path: str | None = None, known: str | None = None) -> dict[str, Any]:
-        """Its entry in `violations`; only where something is violated."""
-        events = self.recording.events
+        """Its entry in `violations`."""
         if self.violation is not None:
-            return violation_object(self.violation, events, trace=path, baseline=known)
+            return violation_object(self.violation, self.trace.events, trace=path, baseline=known)
         assert self.fault is not None
-        return fault_object(str(self.fault), fault_identity(self.fault).phase, events, trace=path, baseline=known)
+        phase = fault_identity(self.fault).phase
+        return fault_object(str(self.fault), phase, self.trace.events, trace=path, baseline=known)
 
     def lines(self, *, path: str | None = None, known: str | None = None) -> list[Text]:
-        """The whole report in the design's order; of what holds, the clocks alone."""
-        width = report_width()
-        events = self.recording.events
-        replay = commands_of(self.trace, self.spec, path)
+        """What is known of it, in the design's order, and why it isn't more."""
+        replay, width, events = commands_of(self.trace, self.spec, path), report_width(), self.trace.events
         if self.violation is not None:
-            return render_failure(
-                self.violation, events, table=self.table, replay=replay, known=known,
-                others=list(dict.fromkeys(v.title for v in self.others)), width=width,
-            )  # fmt: skip
-        if self.fault is not None:
-            return render_fault(self.fault, events, table=self.table, replay=replay, known=known, width=width)
-        return render_clocks(self.table, width)
+            lines = render_failure(self.violation, events, replay=replay, known=known, width=width)
+        else:
+            lines = render_fault(self.fault or "", events, replay=replay, known=known, width=width)
+        return [*lines, Text(self.because)]
 
 
-def show(
-    trace: Trace, system: System, spec: str, options: OpenOptions, oracles: Sequence[Oracle], *, twin: bool = True
-) -> Shown:
-    """Run the trace on the open system and on its clean twin, and find the first bad cell.
+def show_found(
+    trace: Trace,
+    spec: str,
+    options: OpenOptions,
+    oracles: Sequence[Oracle],
+    *,
+    violations: Sequence[Violation],
+    fault: EngineFault | None,
+    system: System | None = None,
+) -> Shown | Told:
+    """Show a finding again on the open system, or on a fresh one; where that can't be done it is told as it was found.
 
-    The violation to speak about is the trace's expected one, if it came about, else the one that implies the others.
+    violations, fault: what it ended in; one of them is given.
     """
-    recording = record(system, trace.config, trace.events, oracles)
-    clean = record_clean(spec, recording, options) if twin and (recording.violations or recording.fault) else None
-    ordered = _roots_first(recording.violations)
-    violation = next((v for v in ordered if v.identity == trace.expected), ordered[0] if ordered else None)
-    return Shown(
-        trace=trace, spec=spec, recording=recording, violation=violation, fault=recording.fault,
-        others=tuple(v for v in ordered if v is not violation),
-        table=clock_table(recording, clean=clean, violation=violation),
-    )  # fmt: skip
-
-
-def clean_twin(spec: str) -> str | None:
-    """The system without the planted bug: `reference` for `mutated:X`, `sglang` for `sglang:X`; else None."""
-    name, _, argument = spec.partition(":")
-    if name == "mutated":
-        return "reference"
-    return name if name == "sglang" and argument else None
-
-
-def record_clean(spec: str, recording: Recording, options: OpenOptions) -> Recording | None:
-    """The same events on the clean twin, unjudged; None where there is no twin or it can't run them."""
-    twin = clean_twin(spec)
-    if twin is None:
-        return None
     try:
-        with opened(twin, options) as system:
-            return record(system, recording.config, [moment.event for moment in recording.moments])
-    except SpecfuzzError:
-        return None  # the marks are then the oracle's alone
-
-
-def commands_of(trace: Trace, spec: str, path: str | None) -> list[str]:
-    """How to replay: by file, where there is one, and always by notation."""
-    by_file = [] if path is None else [f"specfuzz replay {shlex.quote(path)}"]
-    return [*by_file, replay_command(spec, trace.config, trace.events)]
-
-
-def _roots_first(violations: Sequence[Violation]) -> list[Violation]:
-    from specfuzz.oracles.implications import roots_first
-
-    return roots_first(violations)
+        with opened(spec, options) if system is None else nullcontext(system) as engine:
+            # The clean twin may be another engine to start: nobody who has interrupted us waits for that.
+            shown = show(trace, engine, spec, options, oracles, twin=not stop_asked())
+        if shown.identity is not None:
+            return shown
+        because = "it did not come about again: the engine is not deterministic"
+    except KeyboardInterrupt:
+        because = "it was not run again: interrupted"
+    except SpecfuzzError as error:
+        because = f"it could not be run again: {error}"
+    violation = next((v for v in violations if v.identity == trace.expected), violations[0] if violations else None)
+    return Told(trace=trace, spec=spec, violation=violation, fault=fault, because=because)

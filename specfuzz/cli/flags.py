@@ -121,7 +121,7 @@ def with_flags(*names: str) -> Callable[[Command], Callable[..., Outcome]]:
 
 def names_of(given: tuple[str, ...]) -> tuple[str, ...]:
     """`a,b` and repeated flags as one tuple of names, without doubles."""
-    names = tuple(dict.fromkeys(name.strip() for text in given for name in text.split(",") if name.strip()))
-    if given and not names:
-        raise UsageError(f"`{','.join(given)}` names nothing; leave the flag out to mean all.")
-    return names
+    for text in given:
+        if not text.strip(" ,"):
+            raise UsageError(f"`{text}` names nothing; leave it out to mean all.")
+    return tuple(dict.fromkeys(name.strip() for text in given for name in text.split(",") if name.strip()))

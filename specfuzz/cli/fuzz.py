@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
 from specfuzz.cli.baseline import load_baseline
-from specfuzz.cli.campaigns import Errand, run
-from specfuzz.cli.engines import changes_of, opened, options_of, oracles_of, seed_of
-from specfuzz.cli.findings import show
+from specfuzz.cli.campaigns import Errand, run, sayable
+from specfuzz.cli.engines import changes_of, options_of, oracles_of, seed_of
+from specfuzz.cli.findings import show_found
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, names_of, with_flags
-from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, WRONG_USE, Outcome
+from specfuzz.cli.interrupts import defer, interrupted_status
+from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, Outcome
 from specfuzz.cli.tables import columns, paragraph, report_width
 from specfuzz.core.trace import Trace
-from specfuzz.errors import StoreError, TraceError
+from specfuzz.errors import EngineFault, SpecfuzzError, StoreError, TraceError
 
 if TYPE_CHECKING:
     from specfuzz.campaign.fuzz import FuzzReport
@@ -51,6 +50,7 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
         covering_configs(Factors(algorithms=(algorithm,), fixed=fixed))  # ConfigError rather than silence about one
     configs = covering_configs(Factors(algorithms=ALGORITHMS.names(), fixed=fixed))
     bounded = flags.max_examples is not None or flags.max_time is not None
+    defer()
     report = run(
         Errand(
             system=system, options=options, configs=configs, oracles=tuple(oracle.name for oracle in oracles),
@@ -61,53 +61,39 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
     )  # fmt: skip
     lines: list[Text | str] = []
     entries: list[dict[str, Any]] = []
-    error: StoreError | None = None
-    for finding in report.findings:
+    error: SpecfuzzError | None = sayable(report.error)
+    stored = []
+    for finding in report.findings:  # all of them, before anything else can go wrong
         trace = replace(finding.trace, system=system)
-        known = baseline.reason(finding.identity, system, report.version)
         path, unwritable = kept(trace, corpus)
+        stored.append((finding, trace, path))
         error = error or unwritable
-        with opened(system, options) as fresh:
-            shown = show(trace, fresh, system, options, oracles)
-        if shown.identity is None:
-            what = finding.violations[0].title if finding.violations else f"engine-fault: {finding.fault}"
-            lines += [
-                f"VIOLATED {what}",
-                "           it did not come about again in a fresh engine: not deterministic",
-                "",
-            ]
-            entries.append(_bare_entry(finding.identity, trace, path, known))
-            continue
+    for finding, trace, path in stored:
+        known = baseline.reason(finding.identity, system, report.version)
+        fault = None if finding.fault is None else EngineFault(finding.fault, kind=finding.identity.phase)
+        shown = show_found(trace, system, options, oracles, violations=finding.violations, fault=fault)
         lines += [*shown.lines(path=path, known=known), Text()]
         entries.append(shown.entry(path=path, known=known))
-    fresh_findings = [entry for entry in entries if entry["baseline"] is None]
-    verdict, status = _verdict(report, bool(fresh_findings), names_of(flags.oracles))
+    verdict, status = _verdict(report, any(entry["baseline"] is None for entry in entries), names_of(flags.oracles))
     return Outcome(
-        verdict=verdict, status=WRONG_USE if error else status, seed=seed, violations=entries, more=_keys(report),
-        lines=[*lines, *_summary(report, verdict, seed)], error=error,
+        verdict=verdict, status=error.exit_status if error else interrupted_status() or status, seed=seed,
+        violations=entries, more=_keys(report), lines=[*lines, *_summary(report, verdict, seed)], error=error,
     )  # fmt: skip
 
 
 def writable(corpus: str | None) -> None:
     """Raise StoreError before anything has been found, if the folder that was asked for can't be written."""
+    from specfuzz.trace.store import CorpusStore
+
     if corpus is None:
         return
     if not corpus:
         raise StoreError("the corpus can't be written: its folder has no name.")
-    place = Path(corpus).absolute()
-    try:
-        while not place.exists() and place != place.parent:
-            place = place.parent
-    except OSError as error:
-        raise StoreError(f"the corpus can't be written: {error.strerror or error}.") from None
-    if not place.is_dir():
-        raise StoreError(f"the corpus `{corpus}` can't be written: `{place}` is not a folder.")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise StoreError(f"the corpus `{corpus}` can't be written: no permission for `{place}`.")
+    CorpusStore(corpus).check_writable()
 
 
 def kept(trace: Trace, corpus: str | None) -> tuple[str | None, StoreError | None]:
-    """Save the trace; (path, None) or (None, why not). Where nobody asked for a folder, failing to save is no error.
+    """Save the trace; (path, None) or (where it is instead, why). Where nobody asked for a folder, none is no error.
 
     A corpus keeps the shortest trace of a bug; among the findings every one has its own file, so that what is printed
     is what is replayed.
@@ -116,29 +102,26 @@ def kept(trace: Trace, corpus: str | None) -> tuple[str | None, StoreError | Non
 
     if not trace.steps or trace.expected is None:
         return None, None  # the engine failed before the first event
+    unwritable: StoreError | None = None
     try:
         if corpus is not None:
             return str(CorpusStore(corpus).add(trace).path), None
-        return str(save(trace, CorpusStore(FINDINGS).path_of(trace, trace.expected))), None
-    except StoreError as unwritable:
-        return None, unwritable if corpus is not None else None
-    except TraceError as unreadable:  # the finding is printed all the same
-        return None, StoreError(str(unreadable))
-
-
-def _bare_entry(identity: Any, trace: Trace, path: str | None, known: str | None) -> dict[str, Any]:
-    from specfuzz.core.notation import format_events
-
-    return {
-        "oracle": identity.oracle, "owner": identity.owner, "clock": None, "phase": identity.phase,
-        "events": len(trace.steps), "notation": format_events(trace.events), "trace": path, "baseline": known,
-    }  # fmt: skip
+    except StoreError as error:  # it could be written when the campaign began
+        unwritable = error
+    except TraceError as error:  # the finding is printed all the same
+        return None, StoreError(str(error))
+    try:
+        return str(save(trace, CorpusStore(FINDINGS).path_of(trace, trace.expected))), unwritable
+    except StoreError:
+        return None, unwritable
+    except TraceError as error:
+        return None, StoreError(str(error))
 
 
 def _verdict(report: FuzzReport, violated: bool, asked: tuple[str, ...]) -> tuple[str, int]:
     if violated:
         return "violated", FOUND
-    if report.examples == 0 or any(name in report.not_exercised for name in asked):
+    if report.interrupted or report.examples == 0 or any(name in report.not_exercised for name in asked):
         return "unknown", CANT_SAY
     return "holds", FINE
 
@@ -152,6 +135,7 @@ def _keys(report: FuzzReport) -> dict[str, Any]:
         "reached": dict(report.reached), "not_exercised": list(report.not_exercised),
         "lazy_share": round(report.lazy_share, 4), "compared": dict(report.compared),
         "refused": [{"config": config.label(), "because": because} for config, because in report.refused],
+        "interrupted": report.interrupted,
     }  # fmt: skip
 
 
@@ -167,6 +151,8 @@ def _summary(report: FuzzReport, verdict: str, seed: int) -> list[Text | str]:
     if applied:
         least = ", ".join(f"{name} {count}" for count, name in applied[:3])
         lines.append(f"{len(applied)} oracles; least applied: {least}")
+    if report.interrupted:
+        lines.append("interrupted: this is what was found until then")
     unreached = [name for name, count in report.reached.items() if not count]
     for word, names in (("not exercised", report.not_exercised), ("not reached", unreached)):
         if names:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from types import FrameType
 from typing import Any
 
 import click
 
 from specfuzz import __version__
-from specfuzz.cli.outcome import BROKEN_PIPE, CANT_SAY, FINE, INTERRUPTED, WRONG_USE, Outcome
-from specfuzz.errors import SpecfuzzError, UsageError
+from specfuzz.cli.interrupts import caught, defer, interrupted_status
+from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, INTERRUPTED, WRONG_USE, Outcome
+from specfuzz.cli.streams import deliver, say, tidy_streams
+from specfuzz.errors import EngineFault, SpecfuzzError, UsageError, tame
 
 #: Verb -> what `specfuzz --help` says about it. The file of the same name holds it; it is imported when it is called.
 VERBS = {
@@ -36,7 +37,7 @@ VERBS = {
 }
 
 
-class _Interrupted(Exception):
+class _Interrupted(SpecfuzzError):
     """Ctrl-C or SIGTERM, whichever name Python and click have for it."""
 
 
@@ -85,51 +86,59 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status; never raises for what a user can do."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: text and digests don't depend on the machine's cores
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that can't show a character shows a question mark
-    started = time.monotonic()
-    try:
-        with _terminated_like_interrupted():
-            return _run(arguments, started)
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing may be written any more, not even by the interpreter's own flush.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    with tidy_streams():
+        if sys.stdout is None:
+            say("specfuzz: stdout is closed, so nothing could be reported; send it to /dev/null if nobody needs it.")
+            return WRONG_USE
+        with caught():
+            try:
+                return _run(arguments, time.monotonic())
+            except KeyboardInterrupt:  # while the report was written, and not for the first time
+                return interrupted_status()
 
 
 def _run(arguments: list[str], started: float) -> int:
+    printed = io.StringIO()  # --help and --version print by themselves
     try:
-        outcome = commands.main(args=arguments, prog_name="specfuzz", standalone_mode=False)
+        with contextlib.redirect_stdout(printed):
+            outcome = commands.main(args=arguments, prog_name="specfuzz", standalone_mode=False)
+    except EngineFault as fault:  # a finding, also where a verb looks for none
+        outcome = _fault(fault, _seed(arguments))
     except SpecfuzzError as error:
-        return _report_error(arguments, started, error, str(error), error.exit_status)
+        return _report_error(arguments, started, error, error.exit_status)
     except (click.Abort, KeyboardInterrupt):
-        return _report_error(arguments, started, _Interrupted(), "interrupted.", INTERRUPTED)
+        return _report_error(arguments, started, _Interrupted("interrupted."), interrupted_status() or INTERRUPTED)
     except click.ClickException as error:
-        return _report_error(arguments, started, error, _sentence(error), WRONG_USE)
-    except BrokenPipeError:
-        raise
+        return _report_error(arguments, started, error, WRONG_USE)
     except Exception as error:
-        import traceback
+        return _report_error(arguments, started, error, CANT_SAY)
+    if isinstance(outcome, Outcome):
+        return _report(arguments, started, outcome)
+    return deliver(lambda: _write(printed.getvalue())) or (outcome if isinstance(outcome, int) else FINE)
 
-        traceback.print_exc()  # not the user's mistake, so whoever mends it needs to see where
-        return _report_error(
-            arguments, started, error, f"specfuzz itself failed: {error!r}. Please report it.", CANT_SAY
-        )
-    if not isinstance(outcome, Outcome):
-        return outcome if isinstance(outcome, int) else FINE  # --help and --version have printed already
-    return _report(arguments, started, outcome)
+
+def _fault(fault: EngineFault, seed: int | None) -> Outcome:
+    from specfuzz.report.json import fault_object
+    from specfuzz.report.text import render_fault
+    from specfuzz.trace.replay import fault_identity
+
+    return Outcome(
+        verdict="violated", status=FOUND, seed=seed,
+        violations=[fault_object(str(fault), fault_identity(fault).phase, ())],
+        lines=[*render_fault(fault, ())],
+    )  # fmt: skip
 
 
 def _report(arguments: list[str], started: float, outcome: Outcome) -> int:
+    defer()
+    message = "" if outcome.error is None else _message(outcome.error)
     if _wants_json(arguments):
         from specfuzz.report.json import envelope, error_kind
 
         more = dict(outcome.more)
         if outcome.error is not None:
-            more["error"] = {"kind": error_kind(outcome.error), "message": str(outcome.error)}
-        _print_json(
+            more["error"] = {"kind": error_kind(outcome.error), "message": message}
+        failed = _print_json(
             envelope(
                 _verb(arguments), seed=outcome.seed, seconds=time.monotonic() - started, verdict=outcome.verdict,
                 violations=outcome.violations, **more,
@@ -138,26 +147,44 @@ def _report(arguments: list[str], started: float, outcome: Outcome) -> int:
     else:
         from specfuzz.report.console import write
 
-        write(outcome.lines)
-    if outcome.error is not None:
-        print(f"specfuzz: {outcome.error}", file=sys.stderr)
-    return outcome.status
+        failed = deliver(lambda: write(outcome.lines))
+    if message:
+        say(f"specfuzz: {message}")
+    return failed or outcome.status
 
 
-def _report_error(arguments: list[str], started: float, error: BaseException, message: str, status: int) -> int:
-    message = " ".join("".join(c if c.isprintable() else " " for c in message).split())  # it may quote a hostile file
+def _report_error(arguments: list[str], started: float, error: BaseException, status: int) -> int:
+    message, failed = _message(error), FINE
     if _wants_json(arguments):
         from specfuzz.report.json import error_object
 
         seconds = time.monotonic() - started
-        _print_json(error_object(_verb(arguments), error, seed=_seed(arguments), seconds=seconds, message=message))
-    print(f"specfuzz: {message}", file=sys.stderr)
-    return status
+        failed = _print_json(
+            error_object(_verb(arguments), error, seed=_seed(arguments), seconds=seconds, message=message)
+        )
+    say(f"specfuzz: {message}")
+    return failed or status
 
 
-def _print_json(data: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+def _print_json(data: dict[str, Any]) -> int:
+    text = json.dumps(data, ensure_ascii=False) + "\n"
+    return deliver(lambda: _write(text))
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+
+
+def _message(error: BaseException) -> str:
+    """One clear sentence; for what is not the user's mistake also where it came from, for whoever mends it."""
+    if isinstance(error, click.ClickException):
+        return tame(_sentence(error))
+    if isinstance(error, SpecfuzzError):
+        return str(error)
+    import traceback
+
+    traceback.print_exception(error)
+    return tame(f"specfuzz itself failed: {error!r}. Please report it.")
 
 
 def _sentence(error: click.ClickException) -> str:
@@ -172,11 +199,11 @@ def _before_separator(arguments: list[str]) -> list[str]:
 
 
 def _wants_json(arguments: list[str]) -> bool:
-    return "--json" in _before_separator(arguments)
+    return any(word == "--json" or word.startswith("--json=") for word in _before_separator(arguments))
 
 
 def _verb(arguments: list[str]) -> str:
-    return next((argument for argument in arguments if not argument.startswith("-")), "")
+    return tame(next((argument for argument in arguments if not argument.startswith("-")), ""))
 
 
 def _seed(arguments: list[str]) -> int | None:
@@ -188,21 +215,3 @@ def _seed(arguments: list[str]) -> int | None:
         if text.isascii() and text.isdigit() and len(text) < 20:
             return int(text)
     return None
-
-
-@contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM unwinds like Ctrl-C, so that engines in other processes are closed and temporary files removed."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not in the main thread: whoever runs us there handles its own signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
-from specfuzz.cli.campaigns import in_processes, say, shrunk
+from specfuzz.cli.campaigns import in_processes, no_report, sayable, shrunk
 from specfuzz.cli.engines import changes_of, one_torch_thread, options_of, oracles_of
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
 from specfuzz.cli.fuzz import kept, writable
-from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, WRONG_USE, Outcome
+from specfuzz.cli.interrupts import defer, interrupted_status, stop_asked
+from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, Outcome
+from specfuzz.cli.streams import say
 from specfuzz.cli.tables import columns, paragraph, report_width
 from specfuzz.core.capability import Capability
 from specfuzz.core.oracle import ORACLES
 from specfuzz.core.port import OpenOptions, open_system
 from specfuzz.core.registry import Registry
-from specfuzz.errors import StoreError, UsageError
+from specfuzz.errors import SpecfuzzError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from specfuzz.campaign.kill import KillReport, MutantReport
@@ -65,24 +67,30 @@ def command(flags: Flags, names: tuple[str, ...], seeds: int, only_list: bool, c
     chosen = tuple(registry.get(name).name for name in names) or registry.names()
     writable(corpus)
     if only_list:
-        return _listing([registry.get(name) for name in chosen])
+        return _listing([registry.get(name) for name in chosen], flags.seed)
     errand = Errand(
         system=system, names=chosen, options=options_of(flags), oracles=tuple(o.name for o in oracles_of(flags)),
         fixed=changes_of(flags), seeds=seeds, max_examples=flags.max_examples or MAX_EXAMPLES,
         max_time=flags.max_time or MAX_TIME,
     )  # fmt: skip
+    defer()
     report = kill(errand, flags.jobs)
-    error: StoreError | None = None
+    error: SpecfuzzError | None = sayable(report.error)
     for mutant in report.mutants if corpus is not None else ():
         error = error or _keep(mutant, corpus)
-    holds = report.killed == report.total
-    verdict, status = ("holds", FINE) if holds else ("violated", FOUND)
-    if not report.total:
-        verdict, status = "unknown", CANT_SAY
+    verdict, status = _verdict(report)
     return Outcome(
-        verdict=verdict, status=WRONG_USE if error else status, seed=flags.seed, more=_keys(report),
-        lines=_lines(report, system), error=error,
+        verdict=verdict, status=error.exit_status if error else interrupted_status() or status, seed=flags.seed,
+        more=_keys(report), lines=_lines(report, system), error=error,
     )  # fmt: skip
+
+
+def _verdict(report: KillReport) -> tuple[str, int]:
+    if report.killed < report.total:
+        return "violated", FOUND
+    if not report.total or report.interrupted or report.error is not None:
+        return "unknown", CANT_SAY
+    return "holds", FINE
 
 
 def mutants_of(system: str) -> Registry[Any]:
@@ -104,18 +112,19 @@ def kill(errand: Errand, jobs: int) -> KillReport:
 
     if jobs == 1 or len(errand.names) == 1:
         return kill_errand(errand)
-    from dataclasses import replace
-
     parts = [replace(errand, names=errand.names[at::jobs]) for at in range(min(jobs, len(errand.names)))]
-    reports = in_processes(kill_errand, parts, jobs)
+    results = in_processes(kill_errand, parts, jobs)
+    reports = [result for result in results if isinstance(result, KillReport)] or [no_report(results)]
     order = {name: at for at, name in enumerate(errand.names)}
     mutants = sorted((m for report in reports for m in report.mutants), key=lambda mutant: order[mutant.name])
     equivalent = sorted((e for report in reports for e in report.equivalent), key=lambda pair: order[pair[0]])
+    errors = [result.error if isinstance(result, KillReport) else result for result in results]
     return KillReport(
-        mutants=tuple(mutants),
-        equivalent=tuple(equivalent),
+        mutants=tuple(mutants), equivalent=tuple(equivalent),
         redundant_oracles=redundant_oracles(errand.oracles, mutants),
-    )
+        interrupted=any(report.interrupted for report in reports),
+        error=next((error for error in errors if error is not None), None),
+    )  # fmt: skip
 
 
 def kill_errand(errand: Errand) -> KillReport:
@@ -128,17 +137,18 @@ def kill_errand(errand: Errand) -> KillReport:
     clean = open_system(errand.system, errand.options)
     one_torch_thread()
     try:
-        return run_kill(
+        report = run_kill(
             KillPlan(
                 mutants=[registry.get(name) for name in errand.names], clean=clean, seeds=errand.seeds,
                 open_mutant=lambda name: open_system(OPENED_AS[errand.system].format(name), errand.options),
                 oracles=[ORACLES.get(name) for name in errand.oracles], max_examples=errand.max_examples,
                 max_time=errand.max_time, factors=Factors(algorithms=ALGORITHMS.names(), fixed=errand.fixed),
-                shrink=shrunk, progress=say,
+                shrink=shrunk, stop=stop_asked, progress=say,
             )
         )  # fmt: skip
     finally:
         clean.close()
+    return replace(report, error=sayable(report.error))
 
 
 def _keep(mutant: MutantReport, corpus: str | None) -> StoreError | None:
@@ -146,18 +156,26 @@ def _keep(mutant: MutantReport, corpus: str | None) -> StoreError | None:
     return kept(min(traces, key=lambda trace: len(trace.steps)), corpus)[1] if traces else None
 
 
-def _listing(mutants: Sequence[Any]) -> Outcome:
-    listed = [
-        {"name": m.name, "summary": m.summary, "source": m.source, "killed_by": list(m.killed_by),
-         "needs": _flags(m.needs), "equivalent": m.equivalent}
-        for m in mutants
-    ]  # fmt: skip
+def _listing(mutants: Sequence[Any], seed: int | None) -> Outcome:
+    """The report of a campaign that tried nothing, and what each mutant declares."""
+    from specfuzz.campaign.kill import KillReport, MutantReport
+
+    counted = [m for m in mutants if m.equivalent is None]
+    keys = _keys(
+        KillReport(
+            mutants=tuple(MutantReport(name=m.name, source=m.source, needs=m.needs, seeds=()) for m in counted),
+            equivalent=tuple((m.name, m.equivalent) for m in mutants if m.equivalent is not None),
+            redundant_oracles=(),
+        )
+    )
+    for m, entry in zip(counted, keys["mutants"], strict=True):
+        entry.update(summary=m.summary, killed_by=list(m.killed_by))
     lines: list[Text | str] = []
     for m in mutants:
         lines.append(Text.assemble((m.name, "bold"), f"  killed by {', '.join(m.killed_by)}"))
         lines += [Text("  " + line.plain) for line in paragraph(m.summary, report_width() - 2)]
-    lines += ["", f"{len(listed)} mutants"]
-    return Outcome(verdict="holds", status=FINE, more={"mutants": listed, "total": len(listed)}, lines=lines)
+    lines += ["", f"{len(mutants)} mutants"]
+    return Outcome(verdict="holds", status=FINE, seed=seed, more=keys, lines=lines)
 
 
 def _flags(needs: Capability) -> list[str]:
@@ -177,7 +195,7 @@ def _keys(report: KillReport) -> dict[str, Any]:
         ],
         "killed": report.killed, "total": report.total,
         "equivalent": [{"name": name, "why": why} for name, why in report.equivalent],
-        "redundant_oracles": list(report.redundant_oracles),
+        "redundant_oracles": list(report.redundant_oracles), "interrupted": report.interrupted,
     }  # fmt: skip
 
 
@@ -199,7 +217,10 @@ def _lines(report: KillReport, system: str) -> list[Text | str]:
     lines += [f"{name} is equivalent and not counted: {why}" for name, why in report.equivalent]
     sizes = [mutant.shrunk_events for mutant in report.mutants if mutant.shrunk_events is not None]
     middle = f"; median shrunk trace {median(sizes):.0f} events" if sizes else ""
-    mark = ("HOLDS ", "bold green") if report.killed == report.total else ("SURVIVORS ", "bold red")
+    words = {"holds": ("HOLDS ", "bold green"), "violated": ("SURVIVORS ", "bold red")}
+    mark = words.get(_verdict(report)[0], ("UNKNOWN ", "bold yellow"))
+    if report.interrupted:
+        lines.append("interrupted: this is what was killed until then")
     return [*lines, Text.assemble(mark, f"{report.killed} of {report.total} mutants of {system} killed{middle}")]
 
 

@@ -7,8 +7,9 @@ from rich.text import Text
 
 from specfuzz.cli.baseline import load_baseline
 from specfuzz.cli.engines import opened, options_of, oracles_of
-from specfuzz.cli.findings import show
+from specfuzz.cli.findings import show_found
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
+from specfuzz.cli.interrupts import defer, interrupted_status, stop_asked
 from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, Outcome
 from specfuzz.cli.targets import Target, read_target
 from specfuzz.core.verdict import Identity, Verdict
@@ -32,11 +33,15 @@ def command(flags: Flags, target: str, repeat: int) -> Outcome:
     lines: list[Text | str] = []
     entries = []
     known: str | None = None
+    defer()
     with opened(wanted.system, options) as system:
-        repeats = replay_many(wanted.trace, system, oracles, repeat=repeat)
+        repeats = replay_many(wanted.trace, system, oracles, repeat=repeat, stop=stop_asked)
         first = repeats.first
         if first.got is not None:
-            shown = show(first.trace, system, wanted.system, options, oracles)
+            shown = show_found(
+                first.trace, wanted.system, options, oracles, violations=first.violations, fault=first.fault,
+                system=system,
+            )  # fmt: skip
             known = baseline.reason(first.got, wanted.system, system.version)
             lines = [*shown.lines(path=wanted.path, known=known), Text()]
             entries = [shown.entry(path=wanted.path, known=known)]
@@ -52,7 +57,8 @@ def command(flags: Flags, target: str, repeat: int) -> Outcome:
         "divergence": None if first.divergence is None else str(first.divergence),
     }  # fmt: skip
     return Outcome(
-        verdict=str(first.verdict), status=status, seed=wanted.trace.seed if flags.seed is None else flags.seed,
+        verdict=str(first.verdict), status=interrupted_status() or status,
+        seed=wanted.trace.seed if flags.seed is None else flags.seed,
         violations=entries, more=more, lines=lines,
     )  # fmt: skip
 

@@ -11,11 +11,12 @@ import click
 from specfuzz.cli.engines import opened, options_of, oracles_of
 from specfuzz.cli.findings import show
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
+from specfuzz.cli.interrupts import defer, interrupted_status, stop_asked
 from specfuzz.cli.outcome import CANT_SAY, FINE, WRONG_USE, Outcome
 from specfuzz.cli.targets import read_target
 from specfuzz.errors import StoreError
 from specfuzz.trace.shrink import shrink_trace
-from specfuzz.trace.store import save
+from specfuzz.trace.store import check_writable, save
 
 
 @click.command("shrink")
@@ -30,28 +31,34 @@ def command(flags: Flags, target: str, out: str | None) -> Outcome:
     wanted = read_target(target, flags)
     trace = replace(wanted.trace, expected=None) if wanted.elsewhere else wanted.trace
     options, oracles = options_of(flags), oracles_of(flags)
+    place = out if out is not None else _beside(wanted.path)
+    if place is not None:
+        check_writable(Path(place))
     deadline = None if flags.max_time is None else time.monotonic() + flags.max_time
     error: StoreError | None = None
+    defer()
     with opened(wanted.system, options) as system:
         smaller, shrunk = shrink_trace(
-            trace, system, oracles, stop=lambda: deadline is not None and time.monotonic() >= deadline
-        )
+            trace, system, oracles,
+            stop=lambda: stop_asked() or (deadline is not None and time.monotonic() >= deadline),
+        )  # fmt: skip
         smaller = replace(smaller, system=wanted.system)
+        path: str | None = None
+        try:
+            path = None if place is None else str(save(smaller, place))
+        except StoreError as unwritable:
+            error = unwritable
         shown = show(smaller, system, wanted.system, options, oracles)
-    place = out if out is not None else _beside(wanted.path)
-    path: str | None = None
-    try:
-        path = None if place is None else str(save(smaller, place))
-    except StoreError as unwritable:
-        error = unwritable
-    state = "1-minimal" if shrunk.minimal else "not minimal: the time ended first"
+    ended = "an interrupt" if stop_asked() else "the time"
+    state = "1-minimal" if shrunk.minimal else f"not minimal: {ended} ended it first"
+    status = WRONG_USE if error else FINE if shrunk.minimal else interrupted_status() or CANT_SAY
     verdict_line = f"{shrunk.before} -> {len(smaller.steps)} events in {shrunk.tries} runs, {state}"
     more = {
         "system": wanted.system, "before": shrunk.before, "after": len(smaller.steps), "trace": path,
         "minimal": shrunk.minimal, "repeatable": shrunk.repeatable, "runs": shrunk.tries,
     }  # fmt: skip
     return Outcome(
-        verdict="violated", status=WRONG_USE if error else FINE if shrunk.minimal else CANT_SAY, seed=trace.seed,
+        verdict="violated", status=status, seed=trace.seed,
         violations=[shown.entry(path=path)] if shown.identity else [], more=more, error=error,
         lines=[*shown.lines(path=path), "", verdict_line + ("" if path is None else f": {path}")],
     )  # fmt: skip

@@ -49,7 +49,7 @@ def read_target(text: str, flags: Flags) -> Target:
     except NotationError as error:
         if not text.strip() or any(mark in text for mark in "() \t"):
             raise
-        raise TraceError(f"there is no file `{text[:200]}`, and it is no line of events either: {error}") from None
+        raise TraceError(f"there is no file `{text}`, and it is no line of events either: {error}") from None
     if not events:
         raise NotationError("there are no events in an empty line; see `specfuzz replay --help`.")
     steps = tuple(TraceStep(event=event) for event in events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from specfuzz.core.draft_tree import most_nodes
 from specfuzz.errors import ConfigError
 
 PAGE_SIZES = (1, 4, 16, 64)
@@ -25,9 +26,10 @@ class EngineConfig:
     """Shape of one engine under test; an argument of the machine and a part of every trace.
 
     algorithm: registered name (NONE, EAGLE). overlap: results processed one launch late.
-    page_size: tokens per page. topk, spec_steps, draft_token_num: SGLang's `speculative_*` (ignored by NONE);
-    topk 1 needs draft_token_num == spec_steps + 1. num_pages: pages of the KV pool without the padding page.
-    max_reqs: rows of req_to_token without the padding row. context_len: longest prompt plus output, in tokens.
+    page_size: tokens per page. topk, spec_steps, draft_token_num: SGLang's `speculative_*` (ignored by NONE); topk 1
+    needs draft_token_num == spec_steps + 1, a tree (topk > 1) at least that and at most what it can fill.
+    num_pages: pages of the KV pool without the padding page. max_reqs: rows of req_to_token without the padding row.
+    context_len: longest prompt plus output, in tokens.
     radix: keep a prefix tree. mixed_chunk: allow MIXED launches. chunked_prefill: allow extends that end in a prompt.
     """
 
@@ -62,6 +64,8 @@ class EngineConfig:
                 f"`draft_token_num`={self.draft_token_num} does not fit `spec_steps`={self.spec_steps}: topk=1 needs "
                 f"draft_token_num == spec_steps + 1. Set {self.spec_steps + 1}, or use topk > 1."
             )
+        if self.speculative and self.topk > 1:
+            self._check_tree()
         if self.num_pages * self.page_size > MAX_POOL_TOKENS:
             raise ConfigError(
                 f"`num_pages`={self.num_pages} does not fit `page_size`={self.page_size}: the pool would have "
@@ -73,6 +77,22 @@ class EngineConfig:
                 f"{2 * self.page_size + self.reserve_per_decode} tokens for its prompt page and its decode reserve."
             )
 
+    def _check_tree(self) -> None:
+        """Raise ConfigError unless the tree can be filled and holds a path of every accept length."""
+        least, most = self.spec_steps + 1, most_nodes(self.topk, self.spec_steps)
+        if self.draft_token_num < least:
+            raise ConfigError(
+                f"`draft_token_num`={self.draft_token_num} does not fit `spec_steps`={self.spec_steps}: the longest "
+                f"accepted run has {least} tokens (root and {self.spec_steps} levels), and its whole path must be among "
+                f"the verified nodes. Set draft_token_num to at least {least}, or fewer steps."
+            )
+        if self.draft_token_num > most:
+            raise ConfigError(
+                f"`draft_token_num`={self.draft_token_num} does not fit `topk`={self.topk}: with "
+                f"`spec_steps`={self.spec_steps} the tree has a root, {self.topk} seeds and "
+                f"{most - 1 - self.topk} further proposals, {most} nodes in all. Set draft_token_num to at most {most}."
+            )
+
     @property
     def speculative(self) -> bool:
         """Whether the algorithm drafts at all."""
@@ -80,7 +100,11 @@ class EngineConfig:
 
     @property
     def alloc_len_per_decode(self) -> int:
-        """KV length (tokens) that one request may write in one decode. Source: sglang 0.5.23 allocation_sizing."""
+        """KV length (tokens) that one request may write in one decode. Source: sglang 0.5.23 allocation_sizing.
+
+        With pages every branch of a tree has whole pages of its own, the first of which starts with a copy of the
+        prefix's partial page: at worst page_size - 1 tokens before its spec_steps.
+        """
         if not self.speculative:
             return 1
         if self.page_size == 1 or self.topk == 1:
@@ -95,7 +119,7 @@ class EngineConfig:
 
     @property
     def max_accept(self) -> int:
-        """Longest run, incl. the bonus, that one verify can accept."""
+        """Longest run, incl. the bonus, that one verify can accept: the root and one node of every level."""
         return self.spec_steps + 1 if self.speculative else 1
 
     @property
@@ -127,7 +151,8 @@ class EngineConfig:
 
     def label(self) -> str:
         """Short name for progress lines, e.g. `EAGLE overlap page 4`."""
-        return f"{self.algorithm} {'overlap' if self.overlap else 'sync'} page {self.page_size}"
+        tree = f" topk {self.topk}" if self.speculative and self.topk > 1 else ""
+        return f"{self.algorithm} {'overlap' if self.overlap else 'sync'} page {self.page_size}{tree}"
 
 
 def _article(wanted: type) -> str:

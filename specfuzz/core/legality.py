@@ -38,7 +38,8 @@ class Standing(StrEnum):
     """Where a request stands for the scheduler."""
 
     WAITING = "waiting"
-    RUNNING = "running"  # admitted: from its prefill launch until it finishes or is retracted
+    CHUNKED = "chunked"  # a part of its prompt was launched: its next prefill goes on where that ended
+    RUNNING = "running"  # admitted: from the launch of its last chunk until it finishes or is retracted
     FINISHED = "finished"
 
 
@@ -60,8 +61,8 @@ def _copied(text: Continuation) -> Continuation:
 class Asked:
     """One request as it was asked for. decided: output tokens fixed by launched forwards; settled: those on the host.
 
-    stop_at: armed stop's output index or None. extend_settled: whether the result of its last prefill was processed.
-    lives: how often it was admitted.
+    stop_at: armed stop's output index or None. extend_settled: whether the result of its last prefill was processed,
+    which is that of its last chunk. lives: how often it was admitted.
     """
 
     submit: Submit
@@ -87,7 +88,11 @@ class Asked:
 
 @dataclass(slots=True)
 class Launched:
-    """One launched, unsettled forward as it was asked for. accept: asked accept length, lives: incarnation, by row."""
+    """One launched, unsettled forward as it was asked for. accept: asked accept length, lives: incarnation, by row.
+
+    admitted: (rid, prefix_len, extend_len) of the requests that it prefills; extended: their rids. middle: those of
+    them whose prompt goes on behind this launch's chunk.
+    """
 
     number: int
     mode: str
@@ -95,6 +100,8 @@ class Launched:
     accept: tuple[int, ...]
     lives: tuple[int, ...]
     extended: tuple[str, ...] = ()
+    middle: tuple[str, ...] = ()
+    admitted: tuple[tuple[str, int, int], ...] = ()
 
 
 _COPIED = ("standing", "decided", "settled", "stop_at", "aborted", "was_retracted", "extend_settled", "lives")
@@ -116,17 +123,30 @@ class Ledger:
 
     # ------------------------------------------------------------------ questions
     def running(self) -> list[str]:
-        """Rids that are admitted and not finished, in order of submission."""
+        """Rids that are admitted as a whole and not finished, in order of submission."""
         return [rid for rid, asked in self.requests.items() if asked.standing is Standing.RUNNING]
 
     def waiting(self) -> list[str]:
-        """Rids that may be prefilled as far as they themselves go (a retracted one only when nothing carries it)."""
+        """Rids that may be prefilled as far as they themselves go (a retracted one only when nothing carries it).
+
+        A scheduler works on one chunked request at a time: while one goes on, it is the only candidate.
+        """
+        chunked = self.chunked()
+        if chunked is not None:
+            return [chunked]
         carried = {rid for launched in self.in_flight for rid in launched.rids}
         return [
             rid
             for rid, asked in self.requests.items()
             if asked.standing is Standing.WAITING and not (asked.was_retracted and rid in carried)
         ]
+
+    def chunked(self) -> str | None:
+        """The request whose prompt is launched in part and goes on, unless an abort waits for it."""
+        for rid, asked in self.requests.items():
+            if asked.standing is Standing.CHUNKED and not asked.aborted:
+                return rid
+        return None
 
     def live(self) -> list[str]:
         """Rids that are not finished."""
@@ -180,16 +200,19 @@ class Ledger:
     def _launch_extend(self, event: Prefill | Mix, receipt: Receipt) -> None:
         if receipt.launch is None:
             return
-        admitted = tuple(rid for rid, _prefix, _extend in receipt.admitted)
-        for rid in admitted:
+        admitted, middle = [], []
+        for rid, prefix_len, extend_len in receipt.admitted:
             asked = self.requests[rid]
-            asked.standing = Standing.RUNNING
+            asked.lives += asked.standing is not Standing.CHUNKED
+            admitted.append(rid)
+            if prefix_len + extend_len < asked.submit.prompt_len + asked.settled:
+                middle.append(rid)
+            asked.standing = Standing.CHUNKED if rid in middle else Standing.RUNNING
             asked.was_retracted = False
             asked.extend_settled = False
-            asked.lives += 1
         for rid in receipt.rows:
-            self.requests[rid].decided += 1
-        self._launched(receipt, tuple(1 for _ in receipt.rows), admitted)
+            self.requests[rid].decided += rid not in middle
+        self._launched(receipt, (1,) * len(receipt.rows), tuple(admitted), tuple(middle))
 
     def _launch_decode(self, event: Verify, receipt: Receipt) -> None:
         if receipt.launch is None:
@@ -199,13 +222,30 @@ class Ledger:
         for rid, run in zip(receipt.rows, accept, strict=True):
             self.requests[rid].decided += run
         self.prepared = None
-        self._launched(receipt, accept, ())
+        self._launched(receipt, accept)
 
-    def _launched(self, receipt: Receipt, accept: tuple[int, ...], extended: tuple[str, ...]) -> None:
+    def _launched(
+        self,
+        receipt: Receipt,
+        accept: tuple[int, ...],
+        extended: tuple[str, ...] = (),
+        middle: tuple[str, ...] = (),
+    ) -> None:
         assert receipt.launch is not None
         self.launches = receipt.launch
         lives = tuple(self.requests[rid].lives for rid in receipt.rows)
-        self.in_flight.append(Launched(receipt.launch, receipt.mode, receipt.rows, accept, lives, extended))
+        self.in_flight.append(
+            Launched(
+                number=receipt.launch,
+                mode=receipt.mode,
+                rids=receipt.rows,
+                accept=accept,
+                lives=lives,
+                extended=extended,
+                middle=middle,
+                admitted=receipt.admitted,
+            )  # fmt: skip
+        )
 
     def _settle(self, receipt: Receipt) -> None:
         assert receipt.settled is not None
@@ -214,7 +254,7 @@ class Ledger:
             self.published = max(self.published, launched.number)
             self.settled.append(launched)
             for rid in launched.extended:
-                self.requests[rid].extend_settled = True
+                self.requests[rid].extend_settled = rid not in launched.middle
         for rid, tokens in receipt.emitted:
             self.requests[rid].settled += len(tokens)
 

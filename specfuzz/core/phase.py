@@ -11,6 +11,8 @@ def phase_of(rid: str, ledger: Ledger, snapshot: Snapshot) -> Phase:
     """Where `rid` stands after the event that the ledger recorded last."""
     asked = ledger.requests[rid]
     carrying = [launched for launched in ledger.in_flight if rid in launched.rids]
+    if asked.standing is Standing.CHUNKED:
+        return Phase.EXTENDING
     if asked.standing is not Standing.RUNNING:
         if carrying:
             return Phase.DEAD_IN_FLIGHT

@@ -117,13 +117,17 @@ class BatchView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayRow:
-    """Relay clock: one row of the FutureMap by peek; None means poisoned, consumed or never written."""
+    """Relay clock: one row of the FutureMap by peek; None means poisoned, consumed or never written.
+
+    topk_index: the first draft seed. topk_seeds: all of them where the draft is a tree, one per branch.
+    """
 
     row: int
     new_seq_len: int | None
     output_token: int | None
     topk_index: int | None = None
     hidden: int | None = None
+    topk_seeds: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +159,8 @@ class WorkerEntry:
 
     seq_lens: device lengths. input_tokens: by row, the input ids (extend: the window; decode: one). window: by row, the
     slots that the launch writes. bonus: relayed pending token by row (decode under speculation), else empty.
-    topk_index, hidden: relayed draft state by row, empty without it. prefix_lens: start of the window by row.
+    topk_index, hidden: relayed draft state by row, empty without it; topk_index is the first seed. topk_seeds: by row,
+    all seeds of a tree. prefix_lens: start of the window by row.
     """
 
     seq_lens: tuple[int, ...]
@@ -165,6 +170,7 @@ class WorkerEntry:
     bonus: tuple[int, ...] = ()
     topk_index: tuple[int, ...] = ()
     hidden: tuple[int, ...] = ()
+    topk_seeds: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +179,17 @@ class WorkerExit:
 
     accept_lens: tokens incl. the bonus (1 for extend). new_seq_lens: the result's frontier. next_tokens: the run
     by row. published: what the publish wrote by row, None if nothing was published (sync).
+    Of a tree, by row, else empty: accept_index, nodes of the accepted path, then -1; moved, (target, source) slots of its
+    KV, lane by lane, those behind the path included; bonus, the pending token that is handed to the next round.
     """
 
     accept_lens: tuple[int, ...]
     new_seq_lens: tuple[int, ...]
     next_tokens: tuple[tuple[int, ...], ...]
     published: tuple[int, ...] | None = None
+    accept_index: tuple[tuple[int, ...], ...] = ()
+    moved: tuple[tuple[tuple[int, int], ...], ...] = ()
+    bonus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,11 @@ class Buffer:
         """How often kernels have declared a write to it, the host has written it, or it was poisoned."""
         return self._memory.version
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, known on the host without a look at the content."""
+        return tuple(self._memory.tensor.shape)
+
     def watch(self) -> Watch:
         """A look at the memory for observers, that doesn't keep the host binding alive."""
         return Watch(self._device, self._memory)

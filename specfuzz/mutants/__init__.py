@@ -37,7 +37,7 @@ class Mutant:
 
 
 def _load_builtin() -> None:
-    for name in ("ledger", "release", "relay", "isolation", "batches", "results"):
+    for name in ("ledger", "release", "relay", "isolation", "batches", "results", "mixed", "chunks", "trees"):
         import_module(f"specfuzz.mutants.{name}")
 
 

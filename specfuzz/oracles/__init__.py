@@ -13,11 +13,14 @@ from specfuzz.oracles import (
     req_to_token_pool,
     result_processor,
     scheduler,
+    scheduler_chunks,
     scheduler_queue,
     scheduler_requests,
+    spec_tree,
     spec_worker,
     statistics,
     twins,
+    twins_tree,
 )
 from specfuzz.oracles.implications import IMPLICATIONS, roots_first
 
@@ -36,9 +39,12 @@ __all__ = [
     "result_processor",
     "roots_first",
     "scheduler",
+    "scheduler_chunks",
     "scheduler_queue",
     "scheduler_requests",
+    "spec_tree",
     "spec_worker",
     "statistics",
     "twins",
+    "twins_tree",
 ]

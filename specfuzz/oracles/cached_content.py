@@ -9,7 +9,7 @@ from specfuzz.core.language import Continuation
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import CachedPath, DeviceView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import limits, reader
+from specfuzz.oracles.facts import forward, limits, reader
 
 HOLDS = Verdict.HOLDS
 TREE = Capability.RADIX | Capability.TREE_VIEW
@@ -116,6 +116,16 @@ def _last_may_be_pending(step: Step) -> bool:
     return bool(device.pending or step.ledger.prepared or step.ledger.in_flight or step.after.queue)
 
 
+def _promised(step: Step) -> set[int]:
+    """Slots of middle chunks that have not run: the tree takes a chunk over when the next step is scheduled."""
+    found: set[int] = set()
+    for launch in step.after.launches:
+        if launch.exit is None:
+            for rid, start, length in forward(step, launch).chunks:
+                found.update(step.after.reqs[rid].slots[start : start + length])
+    return found
+
+
 @oracle(
     "cached-kv-is-true",
     formula="every cached slot: (v1, v2) == cell of its key token after its key prefix",
@@ -140,12 +150,14 @@ def cached_kv_is_true(step: Step) -> Finding:
     if tree.is_target_true(device):
         tree.seen = memory
         return HOLDS if tree.paths else None
+    promised = _promised(step)
     finding: Finding = None
     for wanted in tree.paths:
         slots = wanted.path.slots
         first, second = _read(device.target_v1, slots), _read(device.target_v2, slots)
         if second != wanted.second or first != wanted.first:
             due = len(slots) - 1 if _last_may_be_pending(step) else len(slots)
+            due = min(due, next((place for place, slot in enumerate(slots) if slot in promised), due))
             for name, found, cells in (("v1", first, wanted.first), ("v2", second, wanted.second)):
                 if not found or found[:due] != cells[:due]:
                     return _wrong_path(wanted.path, name, found, cells)
@@ -169,16 +181,18 @@ def cached_draft_kv_is_true(step: Step) -> Finding:
     pool, device = step.after.pool, step.after.device
     if pool.cached is None or device is None or device.draft_v1 is None:
         return Verdict.UNKNOWN
-    if not pool.cached or limits(step).chunked:
-        return None  # where a chunk ended, the draft had not seen the next token
+    if not pool.cached:
+        return None
     tree, draft_v1 = _tree(step, pool.cached), device.draft_v1
     if tree.seen_draft is draft_v1:
         return None
     if tree.is_draft_true(draft_v1):
         tree.seen_draft = draft_v1
         return HOLDS if tree.draft else None
+    promised = _promised(step)
     for wanted in tree.paths:
         found, due = _read(draft_v1, wanted.path.slots), wanted.due_draft
+        due = min(due, next((place for place, slot in enumerate(wanted.path.slots) if slot in promised), due))
         if found[:due] != wanted.shifted[:due] or not found:
             return _wrong_path(wanted.path, "draft", found, wanted.shifted)
     return HOLDS

@@ -25,7 +25,7 @@ from specfuzz.core.event import (
     Settle,
     Verify,
 )
-from specfuzz.core.legality import Asked, Launched
+from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.snapshot import BatchView, LaunchView, ReqView
 from specfuzz.core.verdict import Clash
@@ -41,10 +41,9 @@ DEVICE_EVENTS: tuple[type[Event], ...] = (*LEDGER_EVENTS, Publish, Advance)
 class Limits:
     """What configuration and capabilities bound, worked out once per run: properties and flags cost too much."""
 
-    __slots__ = ("chunked", "max_accept", "page_size", "radix", "reserve", "row_width", "speculative")
+    __slots__ = ("max_accept", "page_size", "radix", "reserve", "row_width", "speculative")
 
     def __init__(self, config: EngineConfig, capabilities: Capability) -> None:
-        self.chunked = Capability.CHUNKED_PREFILL in capabilities
         self.radix = Capability.RADIX in capabilities
         self.page_size = config.page_size
         self.speculative = config.speculative
@@ -106,14 +105,13 @@ def carrying(step: Step, rid: str) -> int:
     return count
 
 
-def extend_settled(step: Step, req: ReqView, asked: Asked) -> bool:
-    """Whether the result of the request's last extend is processed and was not a middle chunk."""
-    if not asked.extend_settled:
-        return False
-    if limits(step).chunked:
-        # A chunked request waits outside of the running batch until its last chunk is merged.
-        return req.kv_committed_len >= req.seqlen - 1
-    return True
+def sampling(step: Step, rid: str) -> int:
+    """Those of them that will emit at least one token: all but its middle chunks."""
+    count = 0
+    for known in step.ledger.in_flight:
+        if rid in known.rids and rid not in known.middle:
+            count += 1
+    return count
 
 
 def settled_len(step: Step, req: ReqView) -> int:
@@ -154,16 +152,16 @@ class Forward:
     """One launch as the rules of one step see it, worked out once for all of them.
 
     asked: the forward as it was asked for, while it is unsettled or settled by this very event. extended: the requests
-    that it extends. rows: (row number, request) of the rows that are live now; a dead row's content and slots say
-    nothing.
+    that it extends; middle: those of them whose prompt goes on behind it. rows: (row number, request) of the rows that
+    are live now; a dead row's content and slots say nothing.
     """
 
-    __slots__ = ("_origins", "asked", "extended", "index", "launch", "rows")
+    __slots__ = ("_origins", "asked", "extended", "index", "launch", "middle", "rows")
 
     def __init__(self, step: Step, launch: LaunchView) -> None:
         self.index, self.launch = step.index, launch
         self.asked = _launched(step, launch.number)
-        self.extended = self.asked.extended if self.asked is not None else ()
+        self.extended, self.middle = ((), ()) if self.asked is None else (self.asked.extended, self.asked.middle)
         reqs = step.after.reqs
         self.rows: list[tuple[int, ReqView]] = []
         for row, rid in enumerate(launch.rids):
@@ -171,6 +169,12 @@ class Forward:
             if is_live(req):
                 self.rows.append((row, req))
         self._origins: dict[int, tuple[int, int | None] | None] = {}
+
+    @property
+    def chunks(self) -> tuple[tuple[str, int, int], ...]:
+        """(rid, prefix_len, extend_len) of its middle chunks."""
+        found = () if self.asked is None else self.asked.admitted
+        return tuple([entry for entry in found if entry[0] in self.middle])
 
     def origin(self, step: Step, row: int) -> tuple[int, int | None] | None:
         """(KV-ready length, pending token) of a row when the launch runs; None where nobody can know.

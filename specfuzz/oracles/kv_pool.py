@@ -73,7 +73,7 @@ def decided_tokens_are_the_text(step: Step, launch: LaunchView) -> Finding:
         run, frontier = leaving.next_tokens[row], leaving.new_seq_lens[row]
         if not 0 < frontier <= width:
             continue
-        if req.rid in known.extended and frontier < _seqlen_at_launch(step, req):
+        if req.rid in known.middle:
             continue  # a middle chunk's token is thrown away
         text = step.ledger.requests[req.rid].text
         text.ensure(frontier + 1)
@@ -86,11 +86,6 @@ def decided_tokens_are_the_text(step: Step, launch: LaunchView) -> Finding:
             )
         finding = HOLDS
     return finding
-
-
-def _seqlen_at_launch(step: Step, req: ReqView) -> int:
-    before = step.before.reqs.get(req.rid)
-    return req.seqlen if before is None else before.seqlen
 
 
 @oracle(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Idle, Settle
-from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import RelayRow, RelayView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
 from specfuzz.oracles.facts import carrying, is_live
+from specfuzz.oracles.spec_tree import first_proposals
 
 HOLDS = Verdict.HOLDS
 SPECULATIVE_OVERLAP = Capability.SPECULATIVE | Capability.OVERLAP
@@ -28,9 +28,7 @@ def _resting(step: Step, relay: RelayView) -> dict[str, tuple[RelayRow, int]]:
             continue
         if carrying(step, rid):
             continue  # the forward in flight consumes the row and writes it again
-        length = req.seqlen - 1
-        if length <= req.kv_committed_len:  # else it stands between two chunks
-            found[rid] = (row, length)
+        found[rid] = (row, req.seqlen - 1)
     step.memo["resting"] = (step.index, found)
     return found
 
@@ -98,7 +96,7 @@ def relay_holds_the_pending_token(step: Step, req: ReqView) -> Finding:
     "relay-holds-the-draft-state",
     formula=(
         "nothing of the request in flight: hidden_states_buf[row] == O(C) and "
-        "topk_index_buf[row] == the token it proposes"
+        "topk_index_buf[row] == the token it proposes (of a tree: all its seeds)"
     ),
     clock=Clock.RELAY,
     owner=Owner.FUTURE_MAP,
@@ -118,11 +116,14 @@ def relay_holds_the_draft_state(step: Step, req: ReqView) -> Finding:
         return None
     row, length = found
     hidden = step.ledger.requests[req.rid].text.hidden(length)
-    topk = unembed(hidden)
-    if row.hidden == hidden and row.topk_index == topk:
+    wanted = first_proposals(step, req.rid, length, hidden)
+    topk = (row.topk_index,) if step.config.topk == 1 else row.topk_seeds
+    if topk is None:
+        return Verdict.UNKNOWN
+    if row.hidden == hidden and topk == wanted:
         return HOLDS
     return Clash(
-        f"(hidden, topk_index)[{row.row}] = ({row.hidden}, {row.topk_index}) == ({hidden}, {topk})",
-        f"relay row {row.row} of {req.rid} holds the draft state ({row.hidden}, {row.topk_index})",
-        f"a draft that has consumed the bonus at position {length} holds ({hidden}, {topk})",
+        f"(hidden, *topk_index)[{row.row}] = {(row.hidden, *topk)} == {(hidden, *wanted)}",
+        f"relay row {row.row} of {req.rid} holds the draft state {(row.hidden, *topk)}",
+        f"a draft that has consumed the bonus at position {length} holds {(hidden, *wanted)}",
     )

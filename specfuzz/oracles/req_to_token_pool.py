@@ -55,11 +55,14 @@ def window_follows_the_row(step: Step, launch: LaunchView) -> Finding:
         return Verdict.UNKNOWN
     ahead = limits(step).speculative and launch.mode == "DECODE"
     finding: Finding = None
-    for row, req in forward(step, launch).rows:
+    known = forward(step, launch)
+    for row, req in known.rows:
         window, start, length = entry.window[row], entry.prefix_lens[row], entry.seq_lens[row]
         slots = row_slots(step, req)
         place = length if ahead else length - len(window)
-        if start != place or window != slots[start : start + len(window)] or not window:
+        # The row names the tree's own slots where the tree has taken a middle chunk over before it has run.
+        taken = max(0, req.cache_protected_len - start) if req.rid in known.middle else 0
+        if start != place or window[taken:] != slots[start + taken : start + len(window)] or not window:
             return Clash(
                 f"window({req.rid}) = {window} at {start} == slots[{place}:{place + len(window)}) = "
                 f"{slots[max(place, 0) : max(place, 0) + len(window)]}",
@@ -121,11 +124,16 @@ def writes_start_past_the_tree(step: Step, launch: LaunchView) -> Finding:
         return Verdict.UNKNOWN
     page_size = step.config.page_size
     finding: Finding = None
-    for row, req in forward(step, launch).rows:
+    known = forward(step, launch)
+    for row, req in known.rows:
         before = step.before.reqs.get(req.rid)
         held = req if before is None or before.req_pool_idx is None else before
         start, window = entry.prefix_lens[row], entry.window[row]
-        if start < held.cache_protected_len or (window and min(window) < page_size):
+        # The tree takes a chunk over when the next step is scheduled, which may be before the chunk has run; and what
+        # a prefill's result hands over reaches to the claim of the plain tail that was mixed in behind it.
+        early = req.rid in known.middle or (launch.mode == "MIXED" and not limits(step).speculative)
+        taken = start < held.cache_protected_len and not early
+        if taken or (window and min(window) < page_size):
             return Clash(
                 f"{start} >= {held.cache_protected_len} and min({window}) >= {page_size}",
                 f"forward {launch.number} writes {req.rid} from position {start} on, into the slots {window}",

@@ -6,10 +6,11 @@ from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Abort, Idle, Prepare, Settle
 from specfuzz.core.language import STOP_TOKEN
+from specfuzz.core.legality import Standing
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS, extend_settled, is_dead, is_live, limits, settled_rows, view_of
+from specfuzz.oracles.facts import LEDGER_EVENTS, is_dead, is_live, limits, settled_rows, view_of
 
 HOLDS = Verdict.HOLDS
 #: Lets a result change nothing else than this on a dead row: nothing at all.
@@ -28,7 +29,7 @@ def _was_live(step: Step, rid: str) -> ReqView | None:
     "steady-bonus",
     formula=(
         "live speculative request past its extend: seqlen == kv_committed_len + "
-        "1; extend pending: seqlen == kv_committed_len"
+        "1; last extend pending: seqlen == kv_committed_len"
     ),
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
@@ -45,12 +46,10 @@ def steady_bonus(step: Step, req: ReqView) -> Finding:
     ledger, rid = step.ledger, req.rid
     if not ledger.settled and step.before.reqs.get(rid) is req:
         return None  # nothing that the rule speaks about has moved
-    if extend_settled(step, req, ledger.requests[rid]):
-        pending = 1
-    elif limits(step).chunked:
+    asked = ledger.requests[rid]
+    if asked.standing is Standing.CHUNKED:
         return None  # a chunk ends anywhere
-    else:
-        pending = 0
+    pending = 1 if asked.extend_settled else 0
     if req.prompt_len + len(req.output_ids) == req.kv_committed_len + pending:
         return HOLDS
     return Clash(
@@ -81,14 +80,12 @@ def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
     extends = tails = 0
     for known, _row in rows:
         if req.rid in known.extended:
-            extends += 1
+            extends += req.rid not in known.middle
         elif known.mode == "MIXED":
             tails += 1
     if tails and req.finished:
         return None  # a mixed tail that finishes is not committed
     grown = len(req.output_ids) - len(before.output_ids)
-    if extends and not grown and limits(step).chunked:
-        return None  # a middle chunk emits nothing
     # A request that finishes by its extend result settles nothing after it.
     wanted = grown - extends if limits(step).speculative else 0
     found = req.kv_committed_len - before.kv_committed_len
@@ -126,15 +123,13 @@ def settle_appends_the_run(step: Step, req: ReqView) -> Finding:
         launch = view_of(step.after.launches, known.number)
         if launch is None or launch.exit is None:
             return Verdict.UNKNOWN
-        if req.rid in known.extended and launch.exit.new_seq_lens[row] < before.seqlen:
+        if req.rid in known.middle:
             continue  # a middle chunk samples nothing
         run += launch.exit.next_tokens[row]
         ends.append(len(run))
-    if not ends:
-        return None
     old = len(before.output_ids)
     grown = list(req.output_ids[old:])
-    whole = (len(grown) in ends) if req.finished else (len(grown) == len(run))
+    whole = (len(grown) in (ends or [0])) if req.finished else (len(grown) == len(run))
     if whole and grown == run[: len(grown)] and req.output_ids[:old] == before.output_ids:
         return HOLDS
     return Clash(

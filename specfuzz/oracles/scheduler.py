@@ -5,11 +5,12 @@ from __future__ import annotations
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Settle, Verify
-from specfuzz.core.lemmas import ceil_align
+from specfuzz.core.legality import Standing
+from specfuzz.core.lemmas import ceil_align, floor_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS, carrying, is_live, limits, same_residence
+from specfuzz.oracles.facts import LEDGER_EVENTS, is_live, limits, same_residence, sampling
 
 HOLDS = Verdict.HOLDS
 
@@ -147,7 +148,7 @@ def prepare_never_commits(step: Step, req: ReqView) -> Finding:
 
 @oracle(
     "plain-claims-are-counted",
-    formula="plain: kv_committed_len == seqlen - 1 + unsettled forwards that carry it + (1 if prepared)",
+    formula="plain: kv_committed_len == seqlen - 1 + unsettled forwards that sample for it + (1 if prepared)",
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
     scope=Scope.REQUEST,
@@ -160,9 +161,9 @@ def plain_claims_are_counted(step: Step, req: ReqView) -> Finding:
     if limits(step).speculative or not is_live(req):
         return None
     ledger = step.ledger
-    flying = carrying(step, req.rid)
-    if limits(step).chunked and not (ledger.requests[req.rid].extend_settled and req.output_ids):
+    if ledger.requests[req.rid].standing is Standing.CHUNKED:
         return None  # a chunk commits its own end; the claims start with the last one
+    flying = sampling(step, req.rid)
     prepared = 1 if ledger.prepared is not None and req.rid in ledger.prepared else 0
     wanted = req.seqlen - 1 + flying + prepared
     if req.kv_committed_len == wanted:
@@ -178,8 +179,8 @@ def plain_claims_are_counted(step: Step, req: ReqView) -> Finding:
 @oracle(
     "extend-commits-its-window",
     formula=(
-        "prefill: kv_committed_len == kv_allocated_len == prefix_len + extend_len "
-        "<= seqlen, prefix_len % page_size == 0"
+        "prefill: kv_committed_len == kv_allocated_len == prefix_len + extend_len <= seqlen, the whole of it unless "
+        "a chunk was asked for; prefix_len: whole pages, or where the chunk before has ended"
     ),
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
@@ -197,11 +198,12 @@ def extend_commits_its_window(step: Step, req: ReqView) -> Finding:
 
 
 def _window(step: Step, req: ReqView, prefix: int, extend: int) -> Finding:
-    end, page_size, chunked = prefix + extend, limits(step).page_size, limits(step).chunked
-    whole = chunked or end == req.seqlen
+    end, before = prefix + extend, step.before.reqs.get(req.rid)
+    later = before is not None and before.req_pool_idx is not None  # it holds the row of the chunk before
+    whole = end == req.seqlen or later or 1 <= extend <= getattr(step.event, "n", 0)
     fits = req.kv_committed_len == end and req.kv_allocated_len == end and end <= req.seqlen and whole
-    aligned = chunked or prefix % page_size == 0
-    if fits and aligned and extend >= 1 and not req.is_retracted and req.req_pool_idx is not None:
+    start = before.kv_committed_len if later and before is not None else floor_align(prefix, limits(step).page_size)
+    if fits and prefix == start and extend >= 1 and not req.is_retracted and req.req_pool_idx is not None:
         return HOLDS
     return Clash(
         f"{req.kv_committed_len} == {req.kv_allocated_len} == {prefix} + {extend} <= {req.seqlen}",

@@ -9,7 +9,7 @@ from specfuzz.core.lemmas import ceil_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import carrying, is_dead, is_live, limits
+from specfuzz.oracles.facts import carrying, is_dead, is_live
 
 HOLDS, RUNNING = Verdict.HOLDS, Standing.RUNNING
 
@@ -32,8 +32,6 @@ def no_request_is_left_behind(step: Step, req: ReqView) -> Finding:
     asked = step.ledger.requests[req.rid]
     if asked.standing is not RUNNING:
         return None
-    if limits(step).chunked and req.kv_committed_len < req.seqlen - 1:
-        return None  # its next chunk comes first
     if req.rid in receipt.rows:
         return HOLDS
     flying = carrying(step, req.rid)

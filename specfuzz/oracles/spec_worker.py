@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Point, Scope
-from specfuzz.core.language import unembed
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
 from specfuzz.oracles.facts import CONTENT_EVENTS, forward, is_live, judged, limits, settled_len, wrong_cell
 from specfuzz.oracles.owners import OWNERS, is_owner
+from specfuzz.oracles.spec_tree import first_proposals
 
 HOLDS = Verdict.HOLDS
 SPECULATIVE = Capability.SPECULATIVE
@@ -108,7 +108,10 @@ def right_draft_is_accepted(step: Step, launch: LaunchView) -> Finding:
 
 @oracle(
     "draft-state-is-right",
-    formula="DECODE entry: hidden == O(C) and topk_index == the token that it proposes, C = entry seq_lens",
+    formula=(
+        "DECODE entry: hidden == O(C) and topk_index == the token that it proposes (of a tree: all its seeds), "
+        "C = entry seq_lens"
+    ),
     clock=Clock.DEVICE,
     owner=Owner.SPEC_WORKER,
     scope=Scope.BATCH,
@@ -124,6 +127,9 @@ def draft_state_is_right(step: Step, launch: LaunchView) -> Finding:
         return None
     if entry is None or not entry.hidden or not entry.topk_index:
         return Verdict.UNKNOWN
+    tree = step.config.topk > 1
+    if tree and not entry.topk_seeds:
+        return Verdict.UNKNOWN
     width = limits(step).row_width
     finding: Finding = None
     for row, req in forward(step, launch).rows:
@@ -131,10 +137,10 @@ def draft_state_is_right(step: Step, launch: LaunchView) -> Finding:
         if not 0 < base <= width:
             continue
         hidden = step.ledger.requests[req.rid].text.hidden(base)
-        if entry.hidden[row] != hidden or entry.topk_index[row] != unembed(hidden):
+        topk, wanted = entry.topk_seeds[row] if tree else (entry.topk_index[row],), first_proposals(step, req.rid, base, hidden)
+        if entry.hidden[row] != hidden or topk != wanted:
             return Clash(
-                f"(hidden, topk_index)[{row}] = ({entry.hidden[row]}, {entry.topk_index[row]}) == "
-                f"({hidden}, {unembed(hidden)})",
+                f"(hidden, *topk_index)[{row}] = {(entry.hidden[row], *topk)} == {(hidden, *wanted)}",
                 f"forward {launch.number} drafts for {req.rid} from the state {entry.hidden[row]}",
                 f"a draft that has consumed the true text through position {base} is in state {hidden}",
             )
@@ -180,8 +186,8 @@ def draft_kv_is_true(step: Step, req: ReqView) -> Finding:
     device = step.after.device
     if device is None or device.draft_v1 is None:
         return Verdict.UNKNOWN
-    if not is_live(req) or limits(step).chunked:
-        return None  # where a chunk ends, the draft has not seen the next token yet
+    if not is_live(req):
+        return None
     due = min(settled_len(step, req), len(req.slots))
     if due <= 0:
         return None

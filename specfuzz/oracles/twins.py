@@ -251,3 +251,54 @@ def idle_and_empty(step: Step) -> bool:
     """The idle checks run when every request has left."""
     reqs = step.after.reqs
     return bool(reqs) and all(req.req_pool_idx is None for req in reqs.values())
+
+
+@reachable("mixed-launch", needs=Capability.MIXED_CHUNK, on=(Mix,))
+def mixed_launch(step: Step) -> bool:
+    """A prefill is launched with running rows as one-token tails."""
+    return step.receipt.mode == "MIXED"
+
+
+@reachable("mixed-tail-behind-a-verify", needs=Capability.MIXED_CHUNK | Capability.OVERLAP, on=(Mix,))
+def mixed_tail_behind_a_verify(step: Step) -> bool:
+    """A tail is mixed in while the round that decides where it stands is unsettled."""
+    if step.receipt.mode != "MIXED" or len(step.ledger.in_flight) < 2:
+        return False
+    earlier = step.ledger.in_flight[-2]
+    return earlier.mode == "DECODE" and not set(earlier.rids).isdisjoint(step.receipt.rows)
+
+
+@reachable("mixed-tail-settles", needs=Capability.MIXED_CHUNK, on=(Settle, Idle))
+def mixed_tail_settles(step: Step) -> bool:
+    """The result of a MIXED launch gives a tail its token."""
+    emitted = {rid for rid, _tokens in step.receipt.emitted}
+    for known in step.ledger.settled:
+        if known.mode == "MIXED" and any(rid in emitted for rid in known.rids if rid not in known.extended):
+            return True
+    return False
+
+
+@reachable("chunk-goes-on", needs=Capability.CHUNKED_PREFILL, on=(Prefill, Mix))
+def chunk_goes_on(step: Step) -> bool:
+    """A prompt that was launched in part goes on."""
+    return any(step.before.reqs[rid].req_pool_idx is not None for rid, _prefix, _extend in step.receipt.admitted)
+
+
+@reachable("middle-chunk-settles", needs=Capability.CHUNKED_PREFILL, on=(Settle, Idle))
+def middle_chunk_settles(step: Step) -> bool:
+    """The result of a chunk that isn't the last one is processed."""
+    return any(known.middle for known in step.ledger.settled)
+
+
+@reachable("decode-between-chunks", needs=Capability.CHUNKED_PREFILL, on=(Verify,))
+def decode_between_chunks(step: Step) -> bool:
+    """A decode is launched while a prompt is in by half."""
+    return step.ledger.chunked() is not None
+
+
+@reachable("abort-between-chunks", needs=Capability.CHUNKED_PREFILL, on=(Prefill, Mix, Prepare, Retract, Idle))
+def abort_between_chunks(step: Step) -> bool:
+    """A request is aborted while its prompt is in by half, and dropped by the next scheduling step."""
+    reqs = step.before.reqs
+    aborted = [rid for rid, reason, _length in step.receipt.finished if reason == "abort"]
+    return any(reqs[rid].req_pool_idx is not None and not reqs[rid].to_finish for rid in aborted)

@@ -26,18 +26,25 @@ class Pools:
     tree_cache: RadixCache
 
     def alloc_for_extend(self, req: Req, seq_len: int) -> list[int]:
-        """Row and slots for positions [prefix_len, seq_len); commits them. Returns out_cache_loc."""
+        """Row and slots for positions [prefix_len, seq_len); commits them. Returns out_cache_loc.
+
+        A later chunk goes on in the row that the chunk before it has filled up to prefix_len.
+        """
         page_size = self.config.page_size
         extend_len = seq_len - req.prefix_len
         # With pages, one page more than needed: upstream's conservative estimate, part of its eviction behaviour.
         self.tree_cache.evict_to_free_tokens(extend_len if page_size == 1 else extend_len + page_size)
+        prefix: list[int] = []
+        if not req.kv.holds_kv:
+            assert req.last_node is not None
+            prefix = self.tree_cache.path_slots(req.last_node)
         self.req_to_token_pool.alloc(req)
         row = req.kv.req_pool_idx
-        assert row is not None and req.last_node is not None
-        prefix = self.tree_cache.path_slots(req.last_node)
-        slots = self.allocator.alloc_extend(req.prefix_len, seq_len, prefix[-1] if prefix else -1)
+        assert row is not None
+        last_slot = prefix[-1] if prefix else self._last_slot(row, req.prefix_len)
+        slots = self.allocator.alloc_extend(req.prefix_len, seq_len, last_slot)
         assert slots is not None, "admission promised the pages"
-        self.req_to_token_pool.write([(row, 0, prefix + slots)])
+        self.req_to_token_pool.write([(row, req.prefix_len - len(prefix), prefix + slots)])
         req.kv.kv_committed_len = req.kv.kv_allocated_len = seq_len
         return slots
 
@@ -103,6 +110,7 @@ class Pools:
         row, owned = req.kv.req_pool_idx, req.owned_kv_len()
         assert row is not None
         if checkpoint:
+            req.refresh_fill_ids()
             self.tree_cache.checkpoint(req, owned)
         table = self.req_to_token_pool
         self.allocator.free(table.read(row, req.kv.cache_protected_len, owned))

@@ -274,13 +274,20 @@ def draft_prefill_kernel(
     seq_lens: Array,
     input_ids: Array,
     extend_lens: list[int],
+    next_prompt_tokens: list[int],
     next_token_ids: Array,
     hidden_in: Array,
     topk_index: Array,
     hidden_out: Array,
 ) -> None:
-    """Draft-extend over the extend window: a position is followed by the next input id, the last by the sampled one."""
+    """Draft-extend over the extend window: a position is followed by the next input id, the last by the sampled one.
+
+    next_prompt_tokens: by row the prompt token behind a middle chunk, which stands for the sampled one; -1 elsewhere.
+    """
     xp = weights.arrays
+    if max(next_prompt_tokens) >= 0:
+        given = xp.array(next_prompt_tokens)
+        next_token_ids = xp.where(given >= 0, given, next_token_ids)
     lens = xp.array(extend_lens)
     tokens, base = pad_windows(xp, input_ids, extend_lens), seq_lens - lens
     lanes = weights.positions[: tokens.shape[1]]

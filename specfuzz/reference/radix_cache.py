@@ -121,7 +121,7 @@ class RadixCache:
             return
         row, protected = req.kv.req_pool_idx, req.kv.cache_protected_len
         assert row is not None
-        token_ids = req.fill_ids[:up_to]
+        token_ids = req.full_untruncated_fill_ids[:up_to]
         keys = self.keys_of(token_ids)
         slots = self.req_to_token_pool.read(row, 0, len(keys))
         matched = self._insert(keys, slots)

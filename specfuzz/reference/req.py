@@ -41,6 +41,7 @@ class Req:
         "extend_end",
         "finished_len",
         "finished_reason",
+        "full_untruncated_fill_ids",
         "inflight_middle_chunks",
         "is_retracted",
         "kv",
@@ -65,6 +66,7 @@ class Req:
         self.origin_input_ids = origin_input_ids
         self.max_new_tokens = max_new_tokens
         self.output_ids: list[int] = []
+        self.full_untruncated_fill_ids = origin_input_ids  # prompt and output as of the last refresh: keys of the tree
         self.stop_at: int | None = None  # output index at which the target's text stops
         self.kv = ReqKvInfo()
         self.prefix_len = 0
@@ -88,10 +90,12 @@ class Req:
         """Prompt plus output, in tokens; host-settled."""
         return len(self.origin_input_ids) + len(self.output_ids)
 
-    @property
-    def fill_ids(self) -> tuple[int, ...]:
-        """Prompt and output as one sequence."""
-        return self.origin_input_ids + tuple(self.output_ids)
+    def refresh_fill_ids(self) -> None:
+        """Let the fill ids catch up with the output: at admission, when the row is mixed in, and at release.
+
+        Between those they lag, so that a checkpoint never reaches beyond the tokens that its extend was launched with.
+        """
+        self.full_untruncated_fill_ids = self.origin_input_ids + tuple(self.output_ids)
 
     @property
     def stop_position(self) -> int:

@@ -48,17 +48,28 @@ class SchedulerBatchResultProcessor:
             allocator.free_group_end()
 
     def process_batch_result_prefill(self, batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
-        """One sampled token per live row; an unfinished row hands its extend to the tree."""
+        """One sampled token per live row; an unfinished extend is handed to the tree.
+
+        What a middle chunk sampled is thrown away. A live speculative tail of a MIXED batch has written the KV of its
+        pending token, so it commits one; a plain one was committed when it was prepared.
+        """
         settled = Settled()
         next_token_ids = self._host_ids(result)
         for req, token in zip(batch.reqs, next_token_ids, strict=True):
+            if req.inflight_middle_chunks > 0:
+                req.inflight_middle_chunks -= 1
+                continue
             if self.is_dead(req):
                 continue
             req.output_ids.append(token)
             req.update_finish_state(1)
             settled.emitted.append((req, [token]))
+            is_tail = req in batch.decoding_reqs
             if req.finished():
                 self.release_finished(req, settled)
+            elif is_tail:
+                if self.speculative:
+                    req.kv.kv_committed_len += 1
             else:
                 self.pools.tree_cache.checkpoint(req, req.extend_end)
                 req.prefix_len = req.extend_end

@@ -12,6 +12,7 @@ from enum import Enum
 
 from specfuzz.gpu.device import Buffer, Stream
 from specfuzz.reference.req import Req, SamplingBatchInfo
+from specfuzz.reference.req_to_token_pool import ReqToTokenPool
 from specfuzz.reference.spec_info import EagleDraftInput, EagleVerifyInput, concat_kernel, gather_rows_kernel
 from specfuzz.reference.streams import Streams
 
@@ -36,6 +37,9 @@ class ScheduleBatch:
     req_pool_indices (+ _cpu): rows. seq_lens: device lengths; seq_lens_cpu: host mirror, None while it isn't known.
     input_ids: None between iterations. prefill_input_ids_cpu: staged ids of an extend, consumed by the forward.
     out_cache_loc: (sum of extend_lens,) slots that this forward writes. spec_info: relay binding.
+    chunked_req: the request whose prompt goes on behind this extend, and its next prompt token. decoding_reqs: the
+    one-token tails of a MIXED batch; mix_running_indices (+ _cpu): their rows, consumed by the forward.
+    late_bound: what a late binding has replaced, kept until the forward has read it.
     """
 
     streams: Streams
@@ -54,6 +58,12 @@ class ScheduleBatch:
     spec_info: EagleDraftInput | EagleVerifyInput | None = None
     sampling_info: SamplingBatchInfo | None = None
     relay_index_ids: Buffer | None = None
+    chunked_req: Req | None = None
+    chunked_req_next_prompt_token: int | None = None
+    decoding_reqs: list[Req] = field(default_factory=list)
+    mix_running_indices: Buffer | None = None
+    mix_running_indices_cpu: list[int] = field(default_factory=list)
+    late_bound: tuple[Buffer | None, ...] = ()
 
     # ------------------------------------------------------------------ shape
     def batch_size(self) -> int:
@@ -153,16 +163,52 @@ class ScheduleBatch:
     def _gather(self, source: Buffer | None, keep: list[int], name: str) -> Buffer | None:
         if source is None:
             return None
-        out = self.streams.empty((len(keep),), name, self.streams.schedule)
+        out = self.streams.empty((len(keep), *source.shape[1:]), name, self.streams.schedule)
         self.streams.schedule.launch(f"filter {name}", gather_rows_kernel, source, keep, out)
         return out
 
     def _concat(self, first: Buffer | None, second: Buffer | None, rows: int, name: str) -> Buffer | None:
         if first is None or second is None:
             return None
-        out = self.streams.empty((rows,), name, self.streams.schedule)
+        out = self.streams.empty((rows, *first.shape[1:]), name, self.streams.schedule)
         self.streams.schedule.launch(f"merge {name}", concat_kernel, first, second, out)
         return out
+
+    def mix_with_running(self, running: ScheduleBatch, table: ReqToTokenPool) -> None:
+        """Turn this extend into a MIXED batch: the rows of a prepared decode ride along as one-token extends.
+
+        A plain row was prepared with its token's slot and length. A speculative row stands at its settled base, where
+        the pending bonus token goes: length base + 1, slot row[base]. Under overlap that base lags behind by the
+        accept in flight, and the forward binds the tail anew from the relay.
+        """
+        assert self.seq_lens_cpu is not None and self.prefix_lens is not None and self.extend_lens is not None
+        own_lens, own_mirror, own_loc = self.seq_lens, self.seq_lens_cpu, self.out_cache_loc
+        tail_loc, tails = running.out_cache_loc, running.reqs
+        if self.spec_algorithm == "NONE":
+            assert running.seq_lens_cpu is not None
+            prefix_lens = [length - 1 for length in running.seq_lens_cpu]
+        else:
+            prefix_lens = [req.seqlen - 1 for req in tails]
+        self.forward_mode = ForwardMode.MIXED
+        self.decoding_reqs = tails
+        self.mix_running_indices = running.req_pool_indices
+        self.mix_running_indices_cpu = running.req_pool_indices_cpu
+        for req, prefix_len in zip(tails, prefix_lens, strict=True):
+            req.refresh_fill_ids()
+            req.extend_end = prefix_len + 1
+        self.merge_batch(running)
+        if self.spec_algorithm != "NONE":
+            # The merge has no mirror for rows that the relay decides, and lengths without the pending token.
+            lens = [prefix_len + 1 for prefix_len in prefix_lens]
+            self.seq_lens = self._concat(own_lens, self.to_device(lens, "seq_lens"), len(self.reqs), "seq_lens")
+            self.seq_lens_cpu = own_mirror + lens
+            rows = running.req_pool_indices_cpu
+            slots = [table.read(row, at, at + 1)[0] for row, at in zip(rows, prefix_lens, strict=True)]
+            tail_loc = self.to_device(slots, "out_cache_loc")
+        window = sum(self.extend_lens) + len(tails)
+        self.out_cache_loc = self._concat(own_loc, tail_loc, window, "out_cache_loc")
+        self.prefix_lens = self.prefix_lens + prefix_lens
+        self.extend_lens = self.extend_lens + [1] * len(tails)
 
     # ------------------------------------------------------------------ queue copy
     def copy(self) -> ScheduleBatch:
@@ -175,4 +221,5 @@ class ScheduleBatch:
             req_pool_indices_cpu=self.req_pool_indices_cpu,
             extend_lens=self.extend_lens,
             prefix_lens=self.prefix_lens,
+            decoding_reqs=self.decoding_reqs,
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from specfuzz.core.config import EngineConfig
+from specfuzz.core.lemmas import ceil_align, floor_align
 from specfuzz.gpu.device import Device
 from specfuzz.reference.algorithms import ALGORITHMS
 from specfuzz.reference.allocation import Pools
@@ -30,6 +31,8 @@ from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
 from specfuzz.reference.streams import open_streams
 from specfuzz.reference.tree_node import TreeNode
 from specfuzz.reference.worker import ModelRunner
+
+_NO_ROOM = "no room in the KV pool"
 
 
 @dataclass(slots=True)
@@ -60,7 +63,10 @@ class Scheduler:
         self.pools = Pools(config, self.req_to_token_pool, self.allocator, self.tree_cache)
         self.retractor = Retractor(self.pools)
         self.kv_pool = KVPool(slots, self.streams, with_draft=config.speculative)
-        self.future_map = FutureMap(config.max_reqs + 1, self.streams)
+        self.future_map = FutureMap(
+            config.max_reqs + 1, self.streams, self.req_to_token_pool.req_to_token, overlap=config.overlap,
+            topk=config.topk if config.speculative else 1,
+        )  # fmt: skip
         self.model_runner = ModelRunner(
             config, self.streams, self.kv_pool, self.req_to_token_pool, Weights(config.row_width, device.arrays)
         )
@@ -71,6 +77,9 @@ class Scheduler:
         self.waiting_queue: list[Req] = []
         self.running_batch = self._new_batch([], ForwardMode.DECODE)
         self.last_batch: ScheduleBatch | None = None
+        self.chunked_req: Req | None = None  # its prompt is launched in part and goes on; one at a time
+        self._pending_chunked_abort_req: Req | None = None
+        self.answered: list[Req] = []  # aborted without a result of their own; whoever answers clients empties it
         self.result_queue: deque[tuple[ScheduleBatch, GenerationBatchResult]] = deque()
 
     # ------------------------------------------------------------------ the two loops
@@ -92,10 +101,10 @@ class Scheduler:
                 self.settle()
 
     def get_next_batch_to_run(self) -> ScheduleBatch | None:
-        """First come, first served: an admissible request, else the next decode."""
+        """First come, first served: the chunk that goes on, an admissible request, else the next decode."""
         self.merge_last_batch()
-        carried = {id(req) for batch, _ in self.result_queue for req in batch.reqs}
-        for req in self.waiting_queue:
+        carried = {id(req) for batch, _ in self.result_queue for req in batch.reqs if req is not self.chunked_req}
+        for req in self.waiting_queue if self.chunked_req is None else [self.chunked_req]:
             if id(req) not in carried and self.refusal(req) is None:
                 return self.admit(req)
         outcome = self.update_running_batch()
@@ -105,10 +114,16 @@ class Scheduler:
 
     # ------------------------------------------------------------------ admission
     def merge_last_batch(self) -> None:
-        """An extend that was launched last joins the running batch, settled or not; finished rows leave."""
+        """The head of every scheduling step: an extend that was launched last joins the running batch, settled or not.
+
+        A chunked request stays outside until its last chunk is launched; finished rows leave.
+        """
+        self.process_pending_chunked_abort()
+        if self.chunked_req is not None:
+            self.stash_chunked_request(self.chunked_req)
         last, self.last_batch = self.last_batch, None
         if last is not None and last.forward_mode.is_extend():
-            last.filter_batch()
+            last.filter_batch(() if last.chunked_req is None else (last.chunked_req,))
             if not last.is_empty():
                 if self.running_batch.is_empty():
                     self.running_batch = last
@@ -116,43 +131,101 @@ class Scheduler:
                     self.running_batch.merge_batch(last)
         self.running_batch.filter_batch()
 
-    def refusal(self, req: Req) -> str | None:
-        """Why the request can't be admitted now, or None; looks up its prefix.
+    def stash_chunked_request(self, req: Req) -> None:
+        """Hand a launched chunk to the tree; the next chunk starts behind it."""
+        if req.extend_end > req.prefix_len:
+            self.tree_cache.checkpoint(req, req.extend_end)
+            req.prefix_len = req.extend_end
 
-        One page beyond the extend must be free or evictable, strictly: the admission estimate of upstream without its
-        share for future output.
+    def process_pending_chunked_abort(self) -> None:
+        """Drop the chunked request if an abort waits for it. Its chunk in flight runs on and changes nothing on it."""
+        req, self._pending_chunked_abort_req = self._pending_chunked_abort_req, None
+        if req is not None:
+            req.finished_reason, req.to_finish = "abort", None
+            self.pools.release_kv_cache(req, checkpoint=False)
+            self.chunked_req = None
+            self.answered.append(req)
+
+    def refusal(self, req: Req, chunk: int = 0) -> str | None:
+        """Why the request can't be admitted now, or None; looks up its prefix. chunk: as for `extend_end`.
+
+        One page beyond the whole extend must be free or evictable, strictly: the admission estimate of upstream without
+        its share for future output. A chunk that goes on needs room to get on at all.
         """
+        tree = self.tree_cache
+        if req is self.chunked_req:
+            return None if self.extend_end(req, chunk) > req.prefix_len else _NO_ROOM
         if self.req_to_token_pool.available_size() == 0:
             return "no free row"
-        tree = self.tree_cache
         node = self.match_kv_cache(req)
         tree.lock(req, node)  # what it would match can't be evicted for it
         room = self.allocator.available_size() + tree.evictable_size
         tree.unlock(req)
-        return None if room > req.seqlen - req.prefix_len + self.config.page_size else "no room in the KV pool"
+        if room <= req.seqlen - req.prefix_len + self.config.page_size:
+            return _NO_ROOM
+        return None if self.extend_end(req, chunk) > req.prefix_len else "the chunk is smaller than a page"
+
+    def extend_end(self, req: Req, chunk: int) -> int:
+        """Where the next extend ends, for at most `chunk` tokens (0: no bound); a first chunk ends at a page boundary.
+
+        A request that fits its chunk with its last page filled up isn't cut.
+        """
+        page_size, left = self.config.page_size, req.seqlen - req.prefix_len
+        if req is self.chunked_req:
+            room = self.allocator.available_size() + self.tree_cache.evictable_size
+            return req.prefix_len + min(left, chunk or left, room)
+        if not chunk or ceil_align(left, page_size) <= chunk:
+            return req.seqlen
+        return floor_align(req.prefix_len + floor_align(chunk, page_size), page_size)
 
     def match_kv_cache(self, req: Req) -> TreeNode:
         """Look up the request's prefix (at least one token is always extended) and count it as the tree's part."""
-        req.prefix_len, req.last_node = self.tree_cache.match_prefix(req.fill_ids[:-1])
+        req.refresh_fill_ids()
+        req.prefix_len, req.last_node = self.tree_cache.match_prefix(req.full_untruncated_fill_ids[:-1])
         req.kv.cache_protected_len = req.prefix_len
         return req.last_node
 
-    def admit(self, req: Req) -> ScheduleBatch:
-        """An EXTEND batch of one request that `refusal` has let pass."""
-        self.waiting_queue.remove(req)
-        assert req.last_node is not None
-        self.tree_cache.lock(req, req.last_node)
-        req.extend_end = req.seqlen
+    def admit(self, req: Req, chunk: int = 0) -> ScheduleBatch:
+        """An EXTEND batch of one request that `refusal` has let pass. chunk: as for `extend_end`."""
+        end = self.extend_end(req, chunk)
+        if req is self.chunked_req:
+            self.chunked_req = None
+        else:
+            self.waiting_queue.remove(req)
+            assert req.last_node is not None
+            self.tree_cache.lock(req, req.last_node)
+        req.extend_end = end
         batch = self._new_batch([req], ForwardMode.EXTEND)
+        if end < req.seqlen:
+            self.chunked_req = batch.chunked_req = req
+            batch.chunked_req_next_prompt_token = req.full_untruncated_fill_ids[end]
+            req.inflight_middle_chunks += 1
         self.prepare_for_extend(batch, req)
         return batch
+
+    def mix(self, batch: ScheduleBatch) -> list[Req]:
+        """Let the running rows ride along with an admitted extend; returns those certain to finish, which don't.
+
+        Rows for which the extend has left no memory sit this step out; a mixed step retracts nobody.
+        """
+        running = self.running_batch
+        dropped = self._drop_reqs_finishing_inflight()
+        if running.is_empty() or not self.pools.check_decode_mem(running.reqs):
+            return dropped
+        self.prepare_for_decode(running)
+        batch.mix_with_running(running, self.req_to_token_pool)
+        if self.config.speculative and not self.config.overlap:
+            # Without overlap draft state crosses rounds as tensors, and nobody has written the relay.
+            self.future_map.stash_bonus_tokens(batch, [req.output_ids[-1] for req in running.reqs])
+        self.running_batch = self._new_batch([], ForwardMode.DECODE)
+        return dropped
 
     def prepare_for_extend(self, batch: ScheduleBatch, req: Req) -> None:
         """Row, slots and staged input ids of the window [prefix_len, extend_end); a new life of the request begins."""
         out_cache_loc = self.pools.alloc_for_extend(req, req.extend_end)
         req.extend_batch_idx += 1
         req.is_retracted = False
-        batch.prefill_input_ids_cpu = list(req.fill_ids[req.prefix_len : req.extend_end])
+        batch.prefill_input_ids_cpu = list(req.full_untruncated_fill_ids[req.prefix_len : req.extend_end])
         batch.out_cache_loc = batch.to_device(out_cache_loc, "out_cache_loc")
         batch.prefix_lens, batch.extend_lens = [req.prefix_len], [req.extend_end - req.prefix_len]
         batch.bind_rows()
@@ -161,10 +234,7 @@ class Scheduler:
     # ------------------------------------------------------------------ decode
     def update_running_batch(self) -> Prepared:
         """Filter, check memory (evict, skip or retract), prepare the next decode of the running batch."""
-        outcome, batch = Prepared(), self.running_batch
-        if self.config.overlap and self.result_queue:
-            outcome.dropped = self._reqs_finishing_inflight()
-            batch.filter_batch(tuple(outcome.dropped))
+        outcome, batch = Prepared(dropped=self._drop_reqs_finishing_inflight()), self.running_batch
         if batch.is_empty():
             return outcome
         if not self.pools.check_decode_mem(batch.reqs):
@@ -181,14 +251,18 @@ class Scheduler:
         outcome.batch = batch
         return outcome
 
-    def _reqs_finishing_inflight(self) -> list[Req]:
-        """Running rows that the queued result finishes by length for certain (a verify emits at least one token)."""
+    def _drop_reqs_finishing_inflight(self) -> list[Req]:
+        """Drop the running rows that the queued result finishes by length for certain (it emits at least one token)."""
+        if not self.config.overlap or not self.result_queue:
+            return []
         queued, _ = self.result_queue[0]
-        return [
+        finishing = [
             req
             for req in self.running_batch.reqs
             if req in queued.reqs and len(req.output_ids) + 1 >= req.max_new_tokens
         ]
+        self.running_batch.filter_batch(tuple(finishing))
+        return finishing
 
     def prepare_for_decode(self, batch: ScheduleBatch) -> None:
         """Reserve (speculative) or claim (plain) the KV of the next decode; one tick of the decode clock."""
@@ -235,12 +309,23 @@ class Scheduler:
         return True
 
     def abort(self, req: Req) -> bool:
-        """Drop a waiting request at once (True), or mark a running one; it then ends at its next processed result."""
+        """Drop a waiting request at once (True), or mark another one for later.
+
+        A running request ends at its next processed result, a chunked one at the head of the next scheduling step:
+        taking it down while its chunk is being launched would not be safe.
+        """
         if req in self.waiting_queue:
             self.waiting_queue.remove(req)
             return True
-        req.to_finish = "abort"
+        if req is self.chunked_req:
+            self._pending_chunked_abort_req = req
+        if req is not self.chunked_req or self._is_carried(req):  # between two chunks nothing may carry it
+            req.to_finish = "abort"
         return False
+
+    def _is_carried(self, req: Req) -> bool:
+        batches = [self.last_batch, *(batch for batch, _ in self.result_queue)]
+        return any(batch is not None and req in batch.reqs for batch in batches)
 
     def _new_batch(self, reqs: list[Req], mode: ForwardMode) -> ScheduleBatch:
         return ScheduleBatch(

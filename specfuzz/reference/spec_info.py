@@ -30,7 +30,8 @@ class EagleDraftInput:
     """Relay content of one batch, row-parallel.
 
     Overlap: future_indices names the FutureMap rows where the content lies, the tensors are None outside of a forward.
-    Sync: the tensors themselves cross the rounds. bonus_tokens, topk_index, hidden_states: (bs,) int64, device.
+    Sync: the tensors themselves cross the rounds. bonus_tokens, hidden_states: (bs,) int64, device. topk_index: (bs,),
+    of a tree (bs, topk).
     """
 
     bonus_tokens: Buffer | None = None
@@ -41,9 +42,15 @@ class EagleDraftInput:
 
 @dataclass(slots=True)
 class EagleVerifyInput:
-    """What the worker binds to spec_info while it verifies; never seen outside of a forward. draft_tokens: (bs, S)."""
+    """What the worker binds to spec_info while it verifies; never seen outside of a forward. draft_tokens: (bs, K).
+
+    Of a tree by node: positions, parents (bs, K), tree_mask (bs, K, K). None for a chain, whose shape is known.
+    """
 
     draft_tokens: Buffer
+    positions: Buffer | None = None
+    parents: Buffer | None = None
+    tree_mask: Buffer | None = None
 
 
 @dataclass(slots=True)
@@ -52,6 +59,8 @@ class GenerationBatchResult:
 
     next_token_ids: (bs * stride,) int64, row i valid for accept_lens[i]. accept_lens: (bs,) incl. the bonus.
     new_seq_lens: (bs,) next KV-ready frontier. extra_keep_alive_refs: internal tensors that must outlive the launch.
+    Of a tree: accept_index (bs, S + 1) accepted nodes by level, then -1; tgt_cache_loc, accept_out_cache_loc (bs, S + 1)
+    slots that the accepted path was moved to and from. None for a chain, whose path is the front of its window.
     """
 
     next_token_ids: Buffer
@@ -63,3 +72,6 @@ class GenerationBatchResult:
     next_token_ids_cpu: Buffer | None = None
     accept_lens_cpu: Buffer | None = None
     extra_keep_alive_refs: list[object] = field(default_factory=list)
+    accept_index: Buffer | None = None
+    tgt_cache_loc: Buffer | None = None
+    accept_out_cache_loc: Buffer | None = None

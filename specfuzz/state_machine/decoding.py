@@ -41,11 +41,11 @@ def submit_of(scene: Scene, bits: int, *, brief: bool = False) -> Submit:
 
 
 def _chunk_of(scene: Scene, bits: int) -> int:
-    """n of a prefill: all that is left, or a chunk where chunks are allowed."""
+    """n of a prefill: all that is left, or a chunk (of whole pages) where chunks are allowed."""
     if not scene.config.chunked_prefill or bits & 1 == 0:
         return 0
     page_size = scene.config.page_size
-    return page_size * (1 + (bits >> 1) % 2) if page_size > 1 and bits & 16 else 1 + (bits >> 1) % 8
+    return page_size * (1 + (bits >> 1) % 2) if page_size > 1 else 1 + (bits >> 1) % 8
 
 
 def prefill_of(scene: Scene, bits: int) -> Prefill:
@@ -112,8 +112,10 @@ def finish_of(scene: Scene, bits: int) -> Finish:
 
 
 def abort_of(scene: Scene, bits: int) -> Abort:
-    """Aborts a request, mostly one that a launch or the prepared batch carries."""
+    """Aborts a request, mostly one that a launch or the prepared batch carries, or whose prompt is in by half."""
     rids = scene.abortable
+    if scene.chunked and bits & 1:
+        return Abort(scene.waiting[0])
     if bits & 3 != 3:
         rids = [rid for rid in rids if rid in scene.carried] or rids
     return Abort(rids[(bits >> 2) % len(rids)])

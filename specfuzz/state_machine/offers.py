@@ -61,8 +61,9 @@ def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
     if scene.abortable:
         if closing and waiting:
             found.append(("abort", TURN_AWAY))
-        else:  # in flight, an abort waits for a result
-            _add(found, "abort", weights["abort"] if scene.carried else weights["abort"] // 2)
+        else:  # in flight, an abort waits for a result; half a prompt is a rare sight
+            scale = 40 if scene.chunked else 2 if scene.carried else 1
+            _add(found, "abort", weights["abort"] * scale // 2)
     if running and scene.may_launch:
         # In flight, the row dies while a launch carries it.
         _add(found, "retract", weights["retract"] * 2 if in_flight else weights["retract"])

@@ -19,15 +19,15 @@ def _unused(requests: Container[str]) -> Iterator[str]:
 class Scene:
     """The legal subjects of every kind of event, as the ledger has it now.
 
-    waiting: may be prefilled, as far as their own standing goes. running: admitted. finishable: no stop is armed and
-    the cap is not decided. abortable: live and not aborted. carried: rids of launches in flight and of the prepared
-    batch. armed: whether a running request has a stop armed. live: number of requests that are not finished. ended:
-    whether one has finished (its KV may be cached).
+    waiting: may be prefilled, as far as their own standing goes; chunked: it is one whose prompt goes on. running:
+    admitted. finishable: no stop is armed and the cap is not decided. abortable: live and not aborted. carried: rids of
+    launches in flight and of the prepared batch. armed: whether a running request has a stop armed. live: number of
+    requests that are not finished. ended: whether one has finished (its KV may be cached).
     """
 
     __slots__ = (
-        "abortable", "armed", "carried", "config", "ended", "finishable", "in_flight", "ledger", "live", "may_launch",
-        "prepared", "running", "unpublished", "waiting",
+        "abortable", "armed", "carried", "chunked", "config", "ended", "finishable", "in_flight", "ledger", "live",
+        "may_launch", "prepared", "running", "unpublished", "waiting",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger) -> None:
@@ -46,6 +46,7 @@ class Scene:
         self.abortable: list[str] = []
         self.armed = False
         self.live = 0
+        chunked = None
         for rid, asked in ledger.requests.items():
             standing = asked.standing
             if standing is Standing.FINISHED:
@@ -55,12 +56,18 @@ class Scene:
                 self.running.append(rid)
                 if asked.stop_at is not None:
                     self.armed = True
+            elif standing is Standing.CHUNKED:
+                if not asked.aborted:
+                    chunked = rid
             elif not (asked.was_retracted and rid in self.carried):
                 self.waiting.append(rid)
             if asked.stop_at is None and asked.decided < asked.submit.max_new:
                 self.finishable.append(rid)
             if not asked.aborted:
                 self.abortable.append(rid)
+        self.chunked = chunked is not None
+        if chunked is not None:
+            self.waiting = [chunked]  # the only one that may be prefilled until its prompt is in
         self.ended = self.live < len(ledger.requests)
         if self.prepared is not None:
             self.carried.update(self.prepared)

@@ -58,14 +58,14 @@ def dumps(trace: Trace) -> bytes:
     try:
         data = _ENCODER.encode_lines(lines)
     except (UnicodeEncodeError, OverflowError, TypeError) as error:
-        raise TraceError(f"the trace can't be written: {_tame(str(error))}.") from None
+        raise TraceError(f"the trace can't be written: {error}.") from None
     loads(data, "the trace")  # what is written can be read again, or it isn't written
     return data
 
 
 def loads(data: bytes, name: str = "the trace") -> Trace:
     """The trace in the bytes of a file; name: what messages call it. Raises TraceError."""
-    name = f"`{_tame(name)}`" if name != "the trace" else name
+    name = f"`{name}`" if name != "the trace" else name
     _check_text(data, name)
     lines = data.split(b"\n")
     if not lines[-1]:
@@ -120,9 +120,7 @@ def _header(line: bytes, name: str) -> tuple[Header, EngineConfig]:
     except msgspec.MsgspecError as error:
         raise TraceError(f"{name} is not a specfuzz trace: line 1: {_reason(error)}.") from None
     if marker.format != FORMAT:
-        raise TraceError(
-            f"{name} is not a specfuzz trace: its format is `{_tame(marker.format, 40)}` instead of `{FORMAT}`."
-        )
+        raise TraceError(f"{name} is not a specfuzz trace: its format is `{marker.format}` instead of `{FORMAT}`.")
     if marker.version != FORMAT_VERSION:
         raise TraceError(
             f"{name} has version {marker.version} of the trace format, and this specfuzz reads version "
@@ -133,7 +131,7 @@ def _header(line: bytes, name: str) -> tuple[Header, EngineConfig]:
     try:
         config = EngineConfig(**settings)
     except ConfigError as error:
-        raise TraceError(f"{name} line 1: impossible config: {_tame(str(error), 400)}") from None
+        raise TraceError(f"{name} line 1: impossible config: {error}") from None
     if config.pool_tokens > MAX_POOL_TOKENS:
         raise TraceError(
             f"{name} line 1: `num_pages`={config.num_pages} times `page_size`={config.page_size} is a pool of "
@@ -152,25 +150,19 @@ def _decode(decoder: msgspec.json.Decoder[T], line: bytes, name: str, number: in
 
 
 def _reason(error: Exception) -> str:
-    """msgspec's words as the end of a sentence; they quote the file, so they are tamed."""
-    return _tame(str(error).replace(" - at `", " at `"), 300)
-
-
-def _tame(text: str, most: int = 200) -> str:
-    """Hostile text on one printable line."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode("ascii") for c in text)
-    return text if len(text) <= most else text[:most] + "…"
+    """msgspec's words as the end of a sentence."""
+    return str(error).replace(" - at `", " at `")
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:
-    name = f"`{_tame(os.fspath(path))}`"
+    name = f"`{os.fspath(path)}`"
     try:
         # Non-blocking: opening a named pipe without a writer would wait for ever.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         raise TraceError(f"there is no file {name}.") from None
     except (OSError, ValueError) as error:
-        raise TraceError(f"{name} can't be read: {_tame(getattr(error, 'strerror', None) or str(error))}.") from None
+        raise TraceError(f"{name} can't be read: {getattr(error, 'strerror', None) or error}.") from None
     try:
         kind = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(kind):

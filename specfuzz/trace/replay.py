@@ -6,8 +6,8 @@ A receipt is never an input of replay: events are applied again, and what the en
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 
 from specfuzz.core.event import Event
 from specfuzz.core.judge import Tally
@@ -115,10 +115,13 @@ def replay_trace(
     """
     counts = tally if tally is not None else Tally()
     before = sum(count.applied for count in counts.oracles.values())
-    session = Session(system, trace.config, oracles, goals, tally=counts, keep_digest=True)
-    recorded = _has_receipts(trace)
     if same_system is None:
         same_system = system.name == trace.system
+    try:
+        session = Session(system, trace.config, oracles, goals, tally=counts, keep_digest=True)
+    except EngineFault as fault:
+        return _stillborn(trace, fault, same_system)
+    recorded = _has_receipts(trace)
     divergence: Divergence | None = None
     for index, step in enumerate(trace.steps):
         if session.over:
@@ -153,18 +156,38 @@ def replay_trace(
     )  # fmt: skip
 
 
+def _stillborn(trace: Trace, fault: EngineFault, same_system: bool) -> Replay:
+    """The engine failed before the first event: what the trace holds is what has to be run to see it again."""
+    got = fault_identity(fault)
+    return Replay(
+        verdict=Verdict.VIOLATED, expected=trace.expected if same_system else None, got=got, violations=(), fault=fault,
+        divergence=None, digest="", applied=0, skipped=len(trace.steps), same_system=same_system,
+        trace=replace(trace, expected=got),
+    )  # fmt: skip
+
+
 def replay_many(
-    trace: Trace, system: System, oracles: Sequence[Oracle], *, repeat: int, same_system: bool | None = None
+    trace: Trace,
+    system: System,
+    oracles: Sequence[Oracle],
+    *,
+    repeat: int,
+    same_system: bool | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Repeats:
-    """Replay `repeat` times (at least once) on one system, reset in between, and collect the digests."""
+    """Replay `repeat` times (at least once) on one system, reset in between, and collect the digests.
+
+    stop: asked before every repetition; True leaves it at those so far.
+    """
     first = replay_trace(trace, system, oracles, same_system=same_system)
-    digests, odd = {first.digest: None}, None
-    for _ in range(repeat - 1):
+    digests, odd, repeats = {first.digest: None}, None, 1
+    while repeats < repeat and not stop():
         again = replay_trace(trace, system, oracles, same_system=same_system)
+        repeats += 1
         digests[again.digest] = None
         if odd is None and again.digest != first.digest:
             odd = again
-    return Repeats(first=first, digests=tuple(digests), repeats=max(repeat, 1), odd=odd)
+    return Repeats(first=first, digests=tuple(digests), repeats=repeats, odd=odd)
 
 
 def _has_receipts(trace: Trace) -> bool:

@@ -43,10 +43,14 @@ Events = tuple[Event, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """One run. identity: of the violation or fault that ended it, None if it held; steps: what was really applied."""
+    """One run. identity: of the violation or fault that ended it, None if it held; steps: what was really applied.
+
+    stillborn: why the engine failed before the first event, if it did; no event has shown anything then.
+    """
 
     identity: Identity | None
     steps: tuple[TraceStep, ...]
+    stillborn: str = ""
 
 
 #: Runs events under a configuration from a fresh start. It must be deterministic; ConfigError means "can't be run so".
@@ -83,8 +87,8 @@ def session_run(system: System, oracles: Sequence[Oracle], prefer: Identity | No
     def run(config: EngineConfig, events: Events) -> Ran:
         try:
             session = Session(system, config, oracles)
-        except EngineFault:  # it doesn't even start: no event has shown anything
-            return Ran(identity=None, steps=())
+        except EngineFault as fault:
+            return Ran(identity=None, steps=(), stillborn=str(fault))
         try:
             for event in events:
                 session.step(event)
@@ -151,6 +155,8 @@ class _Shrinker:
     def shrink(self, config: EngineConfig, events: Events, identity: Identity | None) -> Shrunk:
         first = self._run(config, events)
         self.tries += 1
+        if first.stillborn:
+            raise TraceError(f"there is nothing to shrink: the engine fails before the first event: {first.stillborn}")
         if first.identity is None or (identity is not None and first.identity != identity):
             wanted, got = identity or "a violation", first.identity or "no violation"
             raise TraceError(f"there is nothing to shrink: the events show {got}, not {wanted}.")

@@ -11,9 +11,11 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from specfuzz.core.clock import Owner
 from specfuzz.core.notation import format_events
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity
@@ -73,9 +75,7 @@ class CorpusStore:
                 "the trace expects no violation, so it has no place in the corpus: say which bug it guards against."
             )
         if not all(_NAME.fullmatch(part) for part in bug):
-            raise StoreError(
-                f"`{str(bug)!r:.100}` can't be a file name: an identity is made of lower-case words with hyphens."
-            )
+            raise StoreError(f"`{bug}` can't be a file name: an identity is made of lower-case words with hyphens.")
         path = self.path_of(trace, bug)
         same = [entry for entry in self.load(bug).entries if _is_same_bug(entry, trace, bug)]
         best = min(same, key=lambda entry: len(entry.trace.steps), default=None)
@@ -87,6 +87,11 @@ class CorpusStore:
             with contextlib.suppress(OSError):  # two traces of one bug are untidy, and nothing worse
                 old.unlink()
         return Added(path=path, written=True, replaced=replaced)
+
+    def check_writable(self) -> None:
+        """Raise StoreError unless traces can be added now; leaves no trace of having tried."""
+        for owner in (*Owner, "engine"):  # the folder of a single one may be in the way
+            check_writable(self.root / FOLDER / owner / f"any{SUFFIX}")
 
     def path_of(self, trace: Trace, bug: Identity) -> Path:
         """Where the trace of this bug lies or would lie."""
@@ -134,6 +139,33 @@ def write_atomically(path: Path, data: bytes) -> Path:
 
     Raises StoreError; a file that was there before is then unchanged.
     """
+    with _temporary(path) as (temporary, target):
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+        _flush_folder(target.parent)
+    return path
+
+
+def check_writable(path: Path) -> None:
+    """Raise StoreError unless `write_atomically` could write this file now; leaves no trace of having tried."""
+    try:
+        missing = [folder for folder in path.resolve().parents if not folder.exists()]
+    except (OSError, ValueError, RuntimeError):
+        missing = []  # what is wrong with it is said below
+    with _temporary(path) as (temporary, _target):
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
+    for folder in missing:  # the innermost comes first
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[tuple[Path, Path]]:
+    """(a free name beside what is to be written, what is to be written); gone again after a failure: a StoreError."""
     temporary: Path | None = None
     try:
         target = path.resolve()  # what a link leads to is replaced, not the link
@@ -143,19 +175,14 @@ def write_atomically(path: Path, data: bytes) -> Path:
             )
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.parent / f".tmp-{secrets.token_hex(8)}"
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        _flush_folder(target.parent)
+        yield temporary, target
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links
+        why = getattr(error, "strerror", None) or str(error)
+        raise StoreError(f"`{path}` can't be written: {why}. What was there before is unchanged.") from None
+    finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        why = getattr(error, "strerror", None) or str(error)
-        raise StoreError(f"`{path}` can't be written: {why}. What was there before is unchanged.") from None
-    return path
 
 
 def _flush_folder(folder: Path) -> None:

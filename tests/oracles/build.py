@@ -30,6 +30,7 @@ EAGLE = EngineConfig(num_pages=100)
 SYNC = EngineConfig(num_pages=100, overlap=False)
 PAGED = EngineConfig(num_pages=32, page_size=4)
 PLAIN = EngineConfig(num_pages=100, algorithm="NONE")
+CHUNKED = EngineConfig(num_pages=100, chunked_prefill=True, mixed_chunk=True)
 PROMPT, CAP = 4, 8
 ROW = {"a": 1, "b": 2, "c": 3}
 FIRST_SLOT = {"a": 8, "b": 40, "c": 72}
@@ -233,6 +234,10 @@ def capabilities(config: EngineConfig) -> Capability:
         found |= Capability.PAGED
     if config.overlap:
         found |= Capability.OVERLAP
+    if config.mixed_chunk:
+        found |= Capability.MIXED_CHUNK
+    if config.chunked_prefill:
+        found |= Capability.CHUNKED_PREFILL
     if config.speculative:
         found |= Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS
     return found
@@ -251,6 +256,16 @@ def aborted(rid: str) -> Change:
 def extending(rid: str) -> Change:
     """Ledger change: the request's extend is not settled."""
     return lambda ledger: setattr(ledger.requests[rid], "extend_settled", False)
+
+
+def chunked(rid: str) -> Change:
+    """Ledger change: the request's prompt is launched in part and goes on."""
+
+    def ask(ledger: Ledger) -> None:
+        ledger.requests[rid].standing = Standing.CHUNKED
+        ledger.requests[rid].extend_settled = False
+
+    return ask
 
 
 def verdict(name: str, row: Step) -> str:

@@ -11,7 +11,16 @@ from specfuzz.core.judge import Tally
 from specfuzz.core.oracle import ORACLES, REACHABLE, Oracle
 from specfuzz.core.verdict import Violation
 from specfuzz.oracles.implications import IMPLICATIONS, implied_by, roots_first
-from tests.oracles import rows_content, rows_device, rows_pools, rows_requests, rows_results, rows_scheduler, rows_twins
+from tests.oracles import (
+    rows_chunks,
+    rows_content,
+    rows_device,
+    rows_pools,
+    rows_requests,
+    rows_results,
+    rows_scheduler,
+    rows_twins,
+)
 from tests.oracles.build import EAGLE, reached, req, step, verdict
 from tests.oracles.rows import Rows
 
@@ -22,7 +31,9 @@ TABLES: dict[str, Rows] = (
     | rows_device.ROWS
     | rows_pools.ROWS
     | rows_content.ROWS
+    | rows_chunks.ROWS
 )
+GOALS = rows_twins.GOALS | rows_chunks.GOALS
 NAMES = sorted(TABLES)
 
 
@@ -31,7 +42,7 @@ def test_no_oracle_lacks_a_table_and_no_table_an_oracle() -> None:
 
 
 def test_no_goal_lacks_a_table_and_no_table_a_goal() -> None:
-    assert set(REACHABLE.names()) == set(rows_twins.GOALS)
+    assert set(REACHABLE.names()) == set(GOALS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,9 +70,9 @@ def test_its_clash_says_values_and_two_facts(name: str) -> None:
     assert all(one.values and one.fact and one.counterfact and one.fact != one.counterfact for one in found)
 
 
-@pytest.mark.parametrize("name", sorted(rows_twins.GOALS))
+@pytest.mark.parametrize("name", sorted(GOALS))
 def test_a_goal_is_reached_by_one_step_and_not_by_another(name: str) -> None:
-    there, elsewhere = rows_twins.GOALS[name]
+    there, elsewhere = GOALS[name]
     assert reached(name, there())
     assert not reached(name, elsewhere())
 

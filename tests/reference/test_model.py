@@ -239,17 +239,22 @@ def test_draft_extend_ends_at_the_frontier_of_the_accepted_run(xp: Arrays, base:
 
 @pytest.mark.parametrize("extend_lens", [[1], [4], [1, 4], [3, 1, 5]])
 @pytest.mark.parametrize("prefix", [0, 4])
+@pytest.mark.parametrize("middle", [False, True])
 def test_draft_prefill_pairs_every_position_with_the_token_after_it(
-    xp: Arrays, extend_lens: list[int], prefix: int
+    xp: Arrays, extend_lens: list[int], prefix: int, middle: bool
 ) -> None:
     rows, count = Rows(len(extend_lens), xp), len(extend_lens)
     rows.fill_draft([prefix] * count)
     ends = [(text, prefix + length) for text, length in zip(rows.texts, extend_lens, strict=True)]
     input_ids = [text.token(p) for text, end in ends for p in range(prefix, end)]
     topk, hidden = rows.zeros(count), rows.zeros(count)
+    # Behind a middle chunk stands a prompt token that the host knows, and what was sampled there means nothing.
+    sampled = [text.token(end) for text, end in ends]
+    known = [sampled[0], *[-1] * (count - 1)] if middle else [-1] * count
+    sampled[0] = JUNK if middle else sampled[0]
     draft_prefill_kernel(
         ACCESS, rows.weights, rows.draft_kv, rows.kv_indices, xp.array([end for _, end in ends]), xp.array(input_ids),
-        extend_lens, xp.array([text.token(end) for text, end in ends]),
+        extend_lens, known, xp.array(sampled),
         xp.array([text.hidden(end - 1) for text, end in ends]), topk, hidden,
     )  # fmt: skip
     assert hidden.tolist() == [text.hidden(end) for text, end in ends]

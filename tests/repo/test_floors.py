@@ -16,7 +16,7 @@ from tests.repo.tree import ROOT, top_level
 # Who may see an engine, for each contract that names its sources one by one.
 MAY_SEE_AN_ENGINE = {
     "blind-judges": {
-        "campaign", "cli", "conformance", "errors", "gpu", "mutants", "pytest_plugin", "reference", "systems",
+        "campaign", "cli", "conformance", "errors", "gpu", "mutants", "pytest_plugin", "reference", "suite", "systems",
     },
     "one-door-to-sglang": {"systems"},
     "one-door-to-vllm": {"systems"},

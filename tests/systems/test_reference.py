@@ -14,7 +14,7 @@ from specfuzz.core.event import Event, Settle
 from specfuzz.core.legality import Ledger
 from specfuzz.core.notation import parse_events
 from specfuzz.core.receipt import Receipt
-from specfuzz.errors import ConfigError, EngineFault
+from specfuzz.errors import EngineFault
 from specfuzz.session import Session
 from specfuzz.systems.reference import ReferenceSystem
 
@@ -257,12 +257,6 @@ def test_the_launch_shows_what_the_worker_saw_and_decided() -> None:
 
 
 # --------------------------------------------------------------------------------------------------- the port's edges
-
-
-@pytest.mark.parametrize("fields", [{"topk": 2}, {"mixed_chunk": True}, {"chunked_prefill": True}])
-def test_what_is_not_built_is_refused_by_name(fields: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=f"`{next(iter(fields))}`"):
-        ReferenceSystem().reset(EngineConfig().with_(**fields))
 
 
 def test_capabilities_follow_the_configuration() -> None:

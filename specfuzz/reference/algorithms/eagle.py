@@ -1,5 +1,6 @@
 """EAGLE with topk 1: a chain of S proposals from relayed draft state, verified by the target in one window of S + 1.
 
+With topk > 1 the worker of eagle_tree takes its place.
 Order on the forward stream: plan -> draft -> verify and accept -> PUBLISH -> draft-extend (-> stash, by the scheduler).
 Source: sglang 0.5.23 speculative/eagle_worker_v2.py (behaviour).
 """
@@ -44,14 +45,17 @@ class EagleWorkerV2:
         if on_publish is not None:
             on_publish(batch, batch.seq_lens)
         topk_index, hidden = self._draft_state(batch)
+        behind = [-1 if req is not batch.chunked_req else batch.chunked_req_next_prompt_token for req in batch.reqs]
         self._forward.launch(
             "draft_extend", draft_prefill_kernel, runner.weights, runner.kv_pool.draft, kv_indices, batch.seq_lens,
-            batch.input_ids, lens, next_token_ids, target_hidden, topk_index, hidden,
+            batch.input_ids, lens, behind, next_token_ids, target_hidden, topk_index, hidden,
         )  # fmt: skip
         return GenerationBatchResult(
             next_token_ids,
             new_seq_lens=batch.seq_lens,
-            next_draft_input=EagleDraftInput(next_token_ids, topk_index, hidden),
+            next_draft_input=EagleDraftInput(
+                next_token_ids, self.seeds(batch, topk_index, batch.seq_lens), hidden
+            ),
             extra_keep_alive_refs=[kv_indices, target_hidden],
         )
 
@@ -101,18 +105,30 @@ class EagleWorkerV2:
             extra_keep_alive_refs=[kv_indices, verify_tokens, digest, target_hidden],
         )
 
+    def seeds(self, batch: ScheduleBatch, best: Buffer, frontier: Buffer) -> Buffer:
+        """topk_index for the round that starts at `frontier` (bs,): of a chain the draft's best proposal (bs,) itself."""
+        return best
+
     def _draft_state(self, batch: ScheduleBatch) -> tuple[Buffer, Buffer]:
         return batch.new_tensor("topk_index", on=self._forward), batch.new_tensor("hidden_states", on=self._forward)
+
+
+def _make_worker(runner: ModelRunner) -> EagleWorkerV2:
+    if runner.config.topk == 1:
+        return EagleWorkerV2(runner)
+    from specfuzz.reference.algorithms.eagle_tree import EagleTreeWorkerV2  # it builds on this module
+
+    return EagleTreeWorkerV2(runner)
 
 
 ALGORITHMS.register(
     "EAGLE",
     Algorithm(
         name="EAGLE",
-        summary="chain of S proposals per round from relayed draft state (topk 1)",
-        capabilities=Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS,
-        publishes="after accept, before draft-extend: C + accept_len",
-        relays="bonus token, first proposal (topk_index), hidden state; draft KV stays at the target's slots",
-        make_worker=EagleWorkerV2,
+        summary="proposals from relayed draft state: a chain of S (topk 1), or the K best nodes of a tree of S levels",
+        capabilities=(Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS | Capability.MIXED_CHUNK | Capability.TREE),
+        publishes="after accept (and the move of a tree's path), before draft-extend: C + accept_len",
+        relays="bonus token, first topk proposals (topk_index), hidden state; draft KV stays at the target's slots",
+        make_worker=_make_worker,
     ),
 )

@@ -36,7 +36,7 @@ ALGORITHMS.register(
     Algorithm(
         name="NONE",
         summary="plain decoding, one token per round",
-        capabilities=Capability.NONE,
+        capabilities=Capability.MIXED_CHUNK,
         publishes="after the forward, by the scheduler: seq_lens + 1",
         relays="last sampled token",
         make_worker=TpModelWorker,

@@ -20,7 +20,7 @@ from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
 from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
 
-_FIELDS = tuple(f.name for f in fields(ScheduleBatch) if f.name != "relay_index_ids")
+_FIELDS = tuple(f.name for f in fields(ScheduleBatch) if f.name not in ("relay_index_ids", "late_bound"))
 #: Fields whose device values must not change in place between worker entry and settle.
 _HELD = ("seq_lens", "req_pool_indices")
 
@@ -49,6 +49,7 @@ class LaunchRecord:
         self.exit: WorkerExit | None = None
         self.returned: Event | None = None  # behind all that the worker has enqueued
         self.outputs: tuple[Watch, Watch | None, Watch, int] | None = None  # ids, accept_lens, new_seq_lens, stride
+        self.tree: tuple[Watch, ...] | None = None  # accept_index, targets and sources of the move, bonus_tokens
         self.frontier: tuple[Watch, int] | None = None  # what was published, and what the publish adds to it
         self.held: dict[str, tuple[ref[Buffer], tuple[int, ...]]] = {}
         self.held_refs: dict[str, ref[Buffer]] = {}
@@ -96,7 +97,17 @@ class LaunchRecord:
         return WorkerExit(
             accept_lens=accepted, new_seq_lens=new_seq_lens, published=published,
             next_tokens=tuple([tuple(run[:length]) for run, length in zip(runs, accepted, strict=True)]),
+            **self._read_tree(),
         )  # fmt: skip
+
+    def _read_tree(self) -> dict[str, Any]:
+        if self.tree is None:
+            return {}
+        accept_index, targets, sources, bonus = (watch.read() for watch in self.tree)
+        return {
+            "accept_index": tuple(map(tuple, accept_index)), "bonus": tuple(bonus),
+            "moved": tuple(tuple(zip(*lanes, strict=True)) for lanes in zip(targets, sources, strict=True)),
+        }  # fmt: skip
 
 
 def _changed(buffer: ref[Buffer], values: tuple[int, ...]) -> bool:
@@ -179,6 +190,16 @@ class LaunchWatcher:
             result.next_token_ids.watch(), None if result.accept_lens is None else result.accept_lens.watch(),
             frontier.watch(), result.stride,
         )  # fmt: skip
+        if result.accept_index is not None:
+            assert result.next_draft_input is not None
+            record.tree = tuple(
+                buffer.watch()
+                for buffer in (
+                    result.accept_index, result.tgt_cache_loc, result.accept_out_cache_loc,
+                    result.next_draft_input.bonus_tokens,
+                )
+                if buffer is not None
+            )  # fmt: skip
         record.returned = self._forward.record("worker returned")
         return result
 
@@ -230,10 +251,14 @@ def _entry_decode_kernel(
     lens, _ = _hold(record, seq_lens, rows)
     cells = table[rows].tolist()
     bonus, topk, hidden = (tuple(column.tolist()) for column in relayed)
+    seeds: tuple[tuple[int, ...], ...] = ()
+    if isinstance(topk[0], list):  # a tree has a seed per branch
+        seeds = tuple(map(tuple, topk))
+        topk = tuple(first for first, *_ in seeds)
     window = tuple(tuple(row[max(length, 0) : max(length, 0) + width]) for row, length in zip(cells, lens, strict=True))
     record.entry = WorkerEntry(
         seq_lens=tuple(lens), input_tokens=tuple((token,) for token in bonus), window=window, prefix_lens=tuple(lens),
-        bonus=bonus, topk_index=topk, hidden=hidden,
+        bonus=bonus, topk_index=topk, hidden=hidden, topk_seeds=seeds,
     )  # fmt: skip
 
 

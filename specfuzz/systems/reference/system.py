@@ -17,6 +17,7 @@ from specfuzz.core.event import (
     Evict,
     Finish,
     Idle,
+    Mix,
     Prefill,
     Prepare,
     Publish,
@@ -69,22 +70,27 @@ class ReferenceSystem:
 
     # ------------------------------------------------------------------ port
     def capabilities(self, config: EngineConfig) -> Capability:
-        """Abilities of the algorithm, the configuration and this adapter; ConfigError for what isn't built yet."""
+        """Abilities of the algorithm, the configuration and this adapter; ConfigError for what they can't."""
         algorithm = ALGORITHMS.get(config.algorithm)
-        if config.topk != 1:
+        tree = config.speculative and config.topk > 1
+        if tree and Capability.TREE not in algorithm.capabilities:
             raise ConfigError(
-                f"`topk`={config.topk} does not fit `algorithm`={config.algorithm}: the reference has topk 1."
+                f"`topk`={config.topk} does not fit `algorithm`={config.algorithm}: its worker drafts chains. Set topk=1."
             )
-        if config.mixed_chunk or config.chunked_prefill:
-            field = "mixed_chunk" if config.mixed_chunk else "chunked_prefill"
+        if config.mixed_chunk and Capability.MIXED_CHUNK not in algorithm.capabilities:
+            able = [name for name in ALGORITHMS.names() if Capability.MIXED_CHUNK in ALGORITHMS.get(name).capabilities]
             raise ConfigError(
-                f"`{field}`=True does not fit `algorithm`={config.algorithm}: the reference can't do it yet."
+                f"`mixed_chunk`=True does not fit `algorithm`={config.algorithm}: its worker can't extend running rows "
+                f"beside a prefill. Set mixed_chunk=False, or take one of {', '.join(able)}."
             )
-        found = algorithm.capabilities | _ALWAYS
+        found = algorithm.capabilities & ~(Capability.MIXED_CHUNK | Capability.TREE) | _ALWAYS
         for present, flag in (
+            (tree, Capability.TREE),
             (config.overlap, Capability.OVERLAP),
             (config.radix, Capability.RADIX),
             (config.page_size > 1, Capability.PAGED),
+            (config.mixed_chunk, Capability.MIXED_CHUNK),
+            (config.chunked_prefill, Capability.CHUNKED_PREFILL),
             (self._device_kind == "cpu", Capability.LAZY_DEVICE),
             (self._check_races, Capability.RACE_CHECK),
         ):
@@ -116,6 +122,10 @@ class ReferenceSystem:
             fields = _STEPS[type(event)](self, event)
         except Exception as error:
             raise EngineFault(f"{type(error).__name__}: {error}", where=_where(error)) from error
+        if self.scheduler.answered:
+            aborted = tuple([(rid, "abort", None) for rid in _rids_of(self.scheduler.answered)])
+            fields["finished"] = aborted + fields.get("finished", ())
+            self.scheduler.answered.clear()
         executed = self.device.progress - ran
         evicted = self.scheduler.tree_cache.evicted_tokens - evicted
         if not fields and not executed and not evicted:
@@ -137,31 +147,32 @@ class ReferenceSystem:
         self.reqs[event.rid] = req
         return {}
 
-    def _prefill(self, event: Prefill) -> dict[str, Any]:
+    def _prefill(self, event: Prefill | Mix) -> dict[str, Any]:
         scheduler, req = self.scheduler, self.reqs[event.rid]
         scheduler.merge_last_batch()
-        refused = scheduler.refusal(req)
+        refused = scheduler.refusal(req, event.n)
         if refused is not None:
             return {"refused": refused}
-        batch = scheduler.admit(req)
+        batch = scheduler.admit(req, event.n)
         admitted = ((req.rid, req.prefix_len, req.extend_end - req.prefix_len),)
-        return {"admitted": admitted, **self._launch(batch, {})}
+        dropped = scheduler.mix(batch) if type(event) is Mix else []
+        return {"admitted": admitted, "dropped": _rids_of(dropped), **self._launch(batch, {})}
 
     def _prepare(self, event: Prepare) -> dict[str, Any]:
         scheduler = self.scheduler
         scheduler.merge_last_batch()
         outcome = scheduler.update_running_batch()
         self.prepared = outcome.batch
-        aborted = tuple(req.rid for req in outcome.retraction.aborted)
+        aborted = _rids_of(outcome.retraction.aborted)
         self.gone.update(aborted)
         found: dict[str, Any] = {
-            "dropped": tuple(req.rid for req in outcome.dropped),
-            "retracted": tuple(req.rid for req in outcome.retraction.retracted),
+            "dropped": _rids_of(outcome.dropped),
+            "retracted": _rids_of(outcome.retraction.retracted),
             "finished": tuple((rid, "abort", None) for rid in aborted),
             "skipped": outcome.skipped,
         }
         if outcome.batch is not None:
-            found |= {"mode": outcome.batch.forward_mode.value, "rows": _rids(outcome.batch)}
+            found |= {"mode": outcome.batch.forward_mode.value, "rows": _rids_of(outcome.batch.reqs)}
         return found
 
     def _verify(self, event: Verify) -> dict[str, Any]:
@@ -176,7 +187,7 @@ class ReferenceSystem:
 
     def _launch(self, batch: ScheduleBatch, flips: dict[str, int]) -> dict[str, Any]:
         self.scheduler.model_runner.draft_flip_at = flips
-        rows, mode = _rids(batch), batch.forward_mode.value
+        rows, mode = _rids_of(batch.reqs), batch.forward_mode.value
         self.scheduler.launch(batch)
         return {"launch": self.watcher.count, "mode": mode, "rows": rows}
 
@@ -196,6 +207,7 @@ class ReferenceSystem:
         return _settled_fields([settled], self.watcher.settled(queue))
 
     def _idle_all(self, event: Idle) -> dict[str, Any]:
+        self.scheduler.process_pending_chunked_abort()
         outcomes, number = [], None
         while self.scheduler.result_queue:
             queue = self.watcher.queue()
@@ -233,8 +245,8 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__} in {frame.tb_frame.f_code.co_name}" if frame is not None else type(error).__name__
 
 
-def _rids(batch: ScheduleBatch) -> tuple[str, ...]:
-    return tuple(req.rid for req in batch.reqs)
+def _rids_of(reqs: list[Req]) -> tuple[str, ...]:
+    return tuple([req.rid for req in reqs])
 
 
 def _settled_fields(outcomes: list[Settled], number: int | None) -> dict[str, Any]:
@@ -250,6 +262,7 @@ def _settled_fields(outcomes: list[Settled], number: int | None) -> dict[str, An
 _STEPS: dict[type[Event], Callable[[Any, Any], dict[str, Any]]] = {
     Submit: ReferenceSystem._submit,
     Prefill: ReferenceSystem._prefill,
+    Mix: ReferenceSystem._prefill,
     Prepare: ReferenceSystem._prepare,
     Verify: ReferenceSystem._verify,
     Publish: ReferenceSystem._publish,

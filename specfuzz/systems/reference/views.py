@@ -169,11 +169,15 @@ class Viewer:
             return self._relay[1]
         lens, tokens, topk, hidden = [buffer.peek().tolist() for buffer in buffers]
         rows = {}
+        seeds = topk if len(relay.topk_index_buf.shape) > 1 else None
+        if seeds is not None:
+            topk = [first for first, *_ in seeds]
         for req in holders:
             row = req.kv.req_pool_idx or 0
             rows[req.rid] = RelayRow(
                 row=row, new_seq_len=_known(lens[row]), output_token=_known(tokens[row]),
                 topk_index=_known(topk[row]), hidden=_known(hidden[row]),
+                topk_seeds=None if seeds is None else tuple(seeds[row]),
             )  # fmt: skip
         view = RelayView(rows=rows, quiet=quiet)
         self._relay = (facts, view)

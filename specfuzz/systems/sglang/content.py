@@ -39,7 +39,8 @@ class Window:
     """One row's share of one target forward. All arrays are numpy int64.
 
     start: first position. tokens: token ids from there. loc: slots that they are written to (`out_cache_loc`).
-    cells: slots of positions [0, start + len(tokens)) as the row table names them. stops: armed absolute positions.
+    cells: slots that attention spans, the tokens' own last, as the row table names them: those of positions
+    [0, start + len(tokens)) if the batch's lengths fit each other. stops: armed absolute positions.
     """
 
     start: int
@@ -71,25 +72,28 @@ class ToyModel:
         self.writes += 1
         first = []
         for window in windows:
-            v1 = mix(window.tokens, self._span(window))
+            v1 = mix(window.tokens, self._span(window.start, len(window.tokens)))
             self.target_v1[window.loc] = v1
             first.append(v1)
         for window, v1 in zip(windows, first, strict=True):
-            end = window.start + len(window.tokens)
+            end = len(window.cells)
+            base = end - len(window.tokens)
             sums = np.cumsum(self._weight1[:end] * self.target_v1[window.cells])
             digest = np.zeros(len(window.tokens), dtype=np.int64)
-            skip = 1 if window.start == 0 else 0  # nothing lies before position 0
-            digest[skip:] = sums[window.start + skip - 1 : end - 1]
+            skip = 1 if base == 0 else 0  # nothing lies before position 0
+            digest[skip:] = sums[base + skip - 1 : end - 1]
             self.target_v2[window.loc] = mix(v1, digest)
         results = []
         for window in windows:
-            end = window.start + len(window.tokens)
-            reductions = np.cumsum(self._weight2[:end] * self.target_v2[window.cells])[window.start :]
+            end = len(window.cells)
+            base = end - len(window.tokens)
+            reductions = np.cumsum(self._weight2[:end] * self.target_v2[window.cells])[base:]
             results.append((reductions, self._following(reductions, window)))
         return results
 
-    def _span(self, window: Window) -> Ints:
-        return self._positions[window.start : window.start + len(window.tokens)]
+    def _span(self, start: int, count: int) -> Ints:
+        start = min(max(start, 0), len(self._positions) - count)  # a wrong length must show as wrong content
+        return self._positions[start : start + count]
 
     @staticmethod
     def _following(reductions: Ints, window: Window) -> Ints:
@@ -101,12 +105,14 @@ class ToyModel:
         return tokens
 
     # ------------------------------------------------------------------ draft
-    def draft_extend(self, cells: Ints, start: int, following: Ints) -> None:
-        """Write draft cells of positions [start, start + len(following)): each holds v1 of the token after its own."""
+    def draft_extend(self, loc: Ints, start: int, following: Ints) -> None:
+        """Write draft cells of positions [start, start + len(following)): each holds v1 of the token after its own.
+
+        loc: their slots.
+        """
         assert self.draft_v1 is not None
         self.writes += 1
-        count = len(following)
-        self.draft_v1[cells[start : start + count]] = mix(following, self._positions[start + 1 : start + 1 + count])
+        self.draft_v1[loc] = mix(following, self._span(start + 1, len(following)))
 
     def draft_step(self, cells: Ints, position: int, token: int, reduction: int) -> int:
         """Consume `token` at `position`: write its draft cell at position - 1, attend, return O(position).

@@ -1,8 +1,8 @@
 """Executes events on the real scheduler: one scheduler iteration of SGLang, cut at its own seams.
 
-`prefill`, `prepare` and `retract` begin as `get_next_batch_to_run` does (merge the last extend, drop finished rows);
-`prefill` then admits exactly one request through the real `PrefillAdder`; `prepare` runs `update_running_batch`;
-`verify` runs `run_batch` on what was prepared; `settle` hands the oldest result to the real result processor.
+`prefill`, `mix`, `prepare` and `retract` begin as `get_next_batch_to_run` does; `prefill` and `mix` then admit exactly
+one request (see `admission`); `prepare` runs `update_running_batch`; `verify` runs `run_batch` on what was prepared;
+`settle` hands the oldest result to the real result processor.
 `publish` and `advance` do nothing: on a CPU the device work of a launch is done when the launch returns.
 """
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from specfuzz.core import event as ev
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.language import STOP_TOKEN, prompt_tokens
 from specfuzz.core.receipt import NOTHING, Receipt
+from specfuzz.systems.sglang import admission
 from specfuzz.systems.sglang.harness import VOCAB_SIZE, Rig
 from specfuzz.systems.sglang.launches import Launch, LaunchLog
 from specfuzz.systems.sglang.ledger_writes import WriteLog
@@ -57,6 +59,7 @@ class Driver:
         self._apply: dict[type[ev.Event], Callable[[Any], Receipt]] = {
             ev.Submit: self._submit,
             ev.Prefill: self._prefill,
+            ev.Mix: self._prefill,
             ev.Prepare: self._prepare,
             ev.Verify: self._verify,
             ev.Settle: self._settle,
@@ -67,7 +70,6 @@ class Driver:
             ev.Idle: self._idle,
             ev.Publish: lambda _event: NOTHING,
             ev.Advance: lambda _event: NOTHING,
-            ev.Mix: lambda _event: Receipt(refused="the adapter does not drive MIXED launches yet"),
         }
 
     def apply(self, event: ev.Event) -> Receipt:
@@ -113,65 +115,29 @@ class Driver:
         return tuple((rid, "abort", None) for rid in rids)
 
     # ------------------------------------------------------------------ scheduling
-    def _begin_scheduling(self) -> None:
-        """The head of `get_next_batch_to_run`: merge the last extend into the running batch, drop finished rows."""
-        scheduler = self.scheduler
-        last, scheduler.last_batch = scheduler.last_batch, None
-        if last is not None and last.forward_mode.is_extend():
-            last.filter_batch(reqs_to_exclude=[last.chunked_req] if last.chunked_req is not None else [])
-            if not last.is_empty() and last is not scheduler.running_batch:
-                if scheduler.running_batch.is_empty():
-                    scheduler.running_batch = last
-                else:
-                    scheduler.running_batch.merge_batch(last)
-        scheduler.running_batch.filter_batch()
-
-    def _prefill(self, event: ev.Prefill) -> Receipt:
-        scheduler, rig = self.scheduler, self.rig
-        self._begin_scheduling()
-        req = self.reqs[event.rid]
-        if not rig.rows.available_size():
-            return Receipt(refused="no free row")
-        adder = self.engine.PrefillAdder(
-            self.config.page_size,
-            rig.tree,
-            rig.allocator,
-            scheduler.running_batch,
-            scheduler.new_token_ratio_tracker.current,
-            self.config.context_len,
-            event.n or None,
-            max_running_requests=self.config.max_reqs,
-        )
-        req.init_next_round_input(rig.tree)
-        verdict = adder.add_one_req(req, has_chunked_req=False, truncation_align_size=None)
-        if not adder.can_run_list:
-            return Receipt(refused="no room in the KV pool", evicted=self._evicted)
-        assert adder.new_chunked_req is None, verdict
-        scheduler.waiting_queue = [other for other in scheduler.waiting_queue if other is not req]
-        batch = self.engine.ScheduleBatch.init_new(
-            adder.can_run_list,
-            rig.rows,
-            rig.allocator,
-            rig.tree,
-            rig.model_config,
-            scheduler.enable_overlap,
-            scheduler.spec_algorithm,
-            chunked_req=None,
-        )
-        batch.prepare_for_extend()
-        batch.decoding_reqs = None
+    def _prefill(self, event: ev.Prefill | ev.Mix) -> Receipt:
+        admission.begin(self.scheduler)
+        aborted = self._answered()
+        batch, refused = admission.admit(self.rig, self.reqs[event.rid], event.n)
+        if batch is None:
+            return Receipt(refused=refused, finished=aborted, evicted=self._evicted)
         admitted = (event.rid, int(batch.prefix_lens[0]), int(batch.extend_lens[0]))
-        return self._launch(batch, "EXTEND", admitted=(admitted,))
+        dropped = admission.mix(self.rig, batch) if type(event) is ev.Mix else []
+        return replace(
+            self._launch(batch), admitted=(admitted,), dropped=tuple(event_rid(req.rid) for req in dropped),
+            finished=aborted,
+        )  # fmt: skip
 
     def _prepare(self, _event: ev.Prepare) -> Receipt:
         scheduler = self.scheduler
-        self._begin_scheduling()
+        admission.begin(scheduler)
+        aborted = self._answered()
         running = scheduler.running_batch
         if running.is_empty():
-            return NOTHING
+            return Receipt(finished=aborted) if aborted else NOTHING
         before, queued = list(running.reqs), list(scheduler.waiting_queue)
         batch = scheduler.update_running_batch(running)
-        aborted = self._answered()
+        aborted += self._answered()
         ended = {rid for rid, _reason, _len in aborted}
         retracted = tuple(event_rid(req.rid) for req in scheduler.waiting_queue if req not in queued)
         kept = {event_rid(req.rid) for req in running.reqs}
@@ -191,10 +157,10 @@ class Driver:
     def _verify(self, event: ev.Verify) -> Receipt:
         self.rig.worker.accept = {engine_rid(rid): length for rid, length in event.accept}
         batch, self.prepared = self.prepared, None
-        return self._launch(batch, "DECODE")
+        return self._launch(batch)
 
-    def _launch(self, batch: Any, mode: str, admitted: tuple[tuple[str, int, int], ...] = ()) -> Receipt:
-        scheduler = self.scheduler
+    def _launch(self, batch: Any) -> Receipt:
+        scheduler, mode = self.scheduler, batch.forward_mode.name
         launch = self.log.open(batch, mode, [event_rid(req.rid) for req in batch.reqs], len(self.queue))
         launch.result = scheduler.run_batch(batch)
         self.log.close(launch, batch)
@@ -206,20 +172,21 @@ class Driver:
             launch.batch = batch  # the synchronous loop hands over the batch itself
         self.queue.append(launch)
         scheduler.last_batch = batch
-        return Receipt(launch=launch.number, mode=mode, rows=launch.rids, admitted=admitted, evicted=self._evicted)
+        return Receipt(launch=launch.number, mode=mode, rows=launch.rids, evicted=self._evicted)
 
     def _retract(self, event: ev.Retract) -> Receipt:
         scheduler = self.scheduler
-        self._begin_scheduling()
+        admission.begin(scheduler)
+        aborted = self._answered()
         running, req = scheduler.running_batch, self.reqs[event.rid]
         if req not in running.reqs:
-            return Receipt(refused="not in the running batch")
+            return Receipt(refused="not in the running batch", finished=aborted)
         index = running.reqs.index(req)
         keep = [other for other in range(len(running.reqs)) if other != index]
         running.release_req(index, len(keep))
         running.filter_batch(keep_indices=keep)
         scheduler._add_request_to_queue(req, is_retracted=True)
-        return Receipt(retracted=(event.rid,), evicted=self._evicted)
+        return Receipt(retracted=(event.rid,), finished=aborted, evicted=self._evicted)
 
     def _evict(self, event: ev.Evict) -> Receipt:
         self.rig.tree.evict(self.engine.EvictParams(num_tokens=event.n))
@@ -253,13 +220,15 @@ class Driver:
         return Receipt(settled=launch.number, emitted=tuple(emitted), finished=tuple(finished), evicted=self._evicted)
 
     def _idle(self, _event: ev.Idle) -> Receipt:
+        self.scheduler.process_pending_chunked_abort()  # an idle server schedules as well
+        aborted = self._answered()
         receipts = [self._settle_oldest() for _ in range(len(self.queue))]
-        if not receipts:
+        if not receipts and not aborted:
             return NOTHING
         return Receipt(
-            settled=receipts[-1].settled,
+            settled=receipts[-1].settled if receipts else None,
             emitted=_joined([receipt.emitted for receipt in receipts]),
-            finished=tuple(entry for receipt in receipts for entry in receipt.finished),
+            finished=aborted + tuple(entry for receipt in receipts for entry in receipt.finished),
             evicted=self._evicted,
         )
 

@@ -7,6 +7,10 @@ from specfuzz.errors import ConfigError
 
 ALGORITHMS = ("NONE", "EAGLE")
 
+#: Those of them whose worker extends running rows beside a prefill. Source: `SpeculativeAlgorithm.supports_mixed_chunk`,
+#: which is asked as well where the engine is at hand; plain decoding is not its business.
+MIXED_CHUNK = ("NONE", "EAGLE")
+
 
 def check_config(config: EngineConfig) -> None:
     """Raise ConfigError, naming both fields, for a configuration that this adapter can't run."""
@@ -18,6 +22,7 @@ def check_config(config: EngineConfig) -> None:
         raise ConfigError(
             f"`topk`={config.topk} does not fit `system`=sglang: it drives {config.algorithm} with topk 1."
         )
-    for name in ("mixed_chunk", "chunked_prefill"):
-        if getattr(config, name):
-            raise ConfigError(f"`{name}`=true does not fit `system`=sglang: the adapter does not drive it yet.")
+    if config.mixed_chunk and config.algorithm not in MIXED_CHUNK:
+        raise ConfigError(
+            f"`mixed_chunk`=true does not fit `algorithm`={config.algorithm}: SGLang mixes {' and '.join(MIXED_CHUNK)}."
+        )

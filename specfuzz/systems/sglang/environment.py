@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -36,8 +36,9 @@ Say = Callable[[str], None]
 
 
 def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # nobody reads it: no reason to stop
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 def engines_dir() -> Path:
@@ -46,7 +47,7 @@ def engines_dir() -> Path:
     if named:
         return _expanded(named)
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (_expanded(cache) if cache else Path.home() / ".cache") / "specfuzz" / "engines"
+    return _expanded(cache or "~/.cache") / "specfuzz" / "engines"
 
 
 def _expanded(folder: str) -> Path:
@@ -70,15 +71,15 @@ def engine_python() -> Path | None:
         return None
     python = folder / "bin" / "python"
     known = isinstance(marker, dict) and marker.get("lock") == _lock_digest()
-    return python if known and python.exists() else None
+    return python if known and os.path.exists(python) else None
 
 
 def why_not() -> str:
     """Why there is no usable environment, as one sentence."""
     folder = engine_folder()
-    if not folder.exists():
+    if not os.path.exists(folder):  # unlike Path.exists it raises nothing
         return f"there is no engine environment at {folder}."
-    if not _marker(folder).exists():
+    if not os.path.exists(_marker(folder)):
         return f"the engine environment at {folder} was not finished."
     return f"the engine environment at {folder} was built from other requirements than {LOCK.name}."
 
@@ -108,6 +109,17 @@ def install(say: Say = _to_stderr, *, force: bool = False) -> Path:
     say: receives one line per step. force: build it anew even if it is complete.
     """
     folder = engine_folder()
+    try:
+        return _built(folder, say, force=force)
+    except OSError as error:
+        what = f"`{error.filename}`: {error.strerror}" if error.filename else str(error)
+        raise MissingPart(
+            f"the engine environment can't be built at {folder} ({what}). Name a folder that can be written in "
+            f"SPECFUZZ_ENGINES_DIR, then run `{INSTALL}` again."
+        ) from None
+
+
+def _built(folder: Path, say: Say, *, force: bool) -> Path:
     with _one_at_a_time(folder):
         ready = engine_python()
         if ready is not None and not force:
@@ -175,7 +187,7 @@ def _pip(python: Path, *arguments: str, capture: bool = False) -> str:
 
 
 def _run(command: list[str], step: str, *, environ: dict[str, str] | None = None, capture: bool = False) -> str:
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0 and not capture:
         lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
         raise MissingPart(

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from specfuzz.core.config import EngineConfig
+from specfuzz.errors import ConfigError
 from specfuzz.systems.sglang import kernels
 from specfuzz.systems.sglang.content import ToyModel
 from specfuzz.systems.sglang.drives import check_config
@@ -84,6 +85,7 @@ def publish_config(engine: Engine, config: EngineConfig) -> None:
         "page_size": config.page_size,
         "disable_radix_cache": not config.radix,
         "disable_overlap_schedule": not config.overlap,
+        "enable_mixed_chunk": config.mixed_chunk,
     }
     if config.speculative:
         arguments |= {
@@ -108,6 +110,10 @@ class Rig:
         self.engine = engine
         self.config = config
         self.algorithm = engine.SpeculativeAlgorithm.from_string(config.algorithm if config.speculative else None)
+        if config.mixed_chunk and not (self.algorithm.is_none() or self.algorithm.supports_mixed_chunk()):
+            raise ConfigError(
+                f"`mixed_chunk`=true does not fit `algorithm`={config.algorithm}: this SGLang can't mix it."
+            )
         # The engine's own headroom, not ours: a row that is too narrow for the reserve is a finding.
         self.rows = engine.ReqToTokenPool(
             size=config.max_reqs, max_context_len=config.context_len + engine.extra_context_len(), device="cpu",
@@ -158,6 +164,7 @@ class Rig:
             token_to_kv_pool_allocator=self.allocator, tree_cache=self.tree,
             future_map=self.algorithm.create_future_map("cpu", self.rows), result_queue=deque(),
             running_batch=engine.ScheduleBatch(reqs=[]), last_batch=None, waiting_queue=[], chunked_req=None,
+            is_mixed_chunk=config.mixed_chunk,
             batch_record_buf=[None, None], batch_record_ct=0, forward_ct=0, processed_tokens_counter=0,
             enable_skip_finishing_decode=config.overlap, enable_continuous_input_polling=True,
             new_token_ratio_tracker=engine.NewTokenRatioTracker.from_config(),

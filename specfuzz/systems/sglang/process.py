@@ -104,7 +104,8 @@ class Server:
 
         assert self._runner is not None
         self._limit = request.step_limit
-        snapshot = self._runner.reset(request.config, request.mutant)
+        with _Alarm(self._limit):
+            snapshot = self._runner.reset(request.config, request.mutant)
         self._sent, change = snapshot, protocol.difference(None, snapshot)
         return protocol.Stepped(difference=change)
 

@@ -76,6 +76,7 @@ NAMES: dict[str, tuple[str, str, str]] = {
     "reserve_per_decode": ("mem_cache.allocation_sizing", "get_alloc_reserve_per_decode", "the decode reserve"),
     "extra_context_len": ("mem_cache.allocation_sizing", "get_req_to_token_extra_context_len", "the row width"),
     "release_kv_cache": ("mem_cache.common", "release_kv_cache", "the release path"),
+    "prefill_tail_tokens": ("speculative.eagle_utils", "_eagle_prefill_tail_tokens", "the token behind a middle chunk"),
 }
 
 #: attribute of `Engine` -> module below sglang.srt in which the adapter (or a planted bug) rebinds a global
@@ -102,6 +103,8 @@ MEMBERS: dict[str, tuple[str, ...]] = {
         "_reqs_finishing_inflight",
         "_apply_war_barrier",
         "abort_request",
+        "stash_chunked_request",
+        "process_pending_chunked_abort",
     ),
     "ScheduleBatch": (
         "init_new",
@@ -111,6 +114,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
         "merge_batch",
         "copy",
         "check_decode_mem",
+        "mix_with_running",
         "retract_decode",
         "release_req",
         "forward_mode",
@@ -120,14 +124,25 @@ MEMBERS: dict[str, tuple[str, ...]] = {
         "req_pool_indices",
         "spec_info",
         "input_ids",
+        "prefix_lens",
+        "extend_lens",
+        "chunked_req",
+        "decoding_reqs",
     ),
     "Req": ("init_next_round_input", "update_finish_state", "reset_for_retract", "owned_kv_len", "seqlen"),
     "ReqKvInfo": ("req_pool_idx", "kv_committed_len", "kv_allocated_len", "cache_protected_len", "mark_kv_released"),
     "ResultProcessor": ("process_batch_result_prefill", "process_batch_result_decode", "_resolve_spec_v2_tokens"),
-    "FutureMap": ("publish", "stash", "resolve_seq_lens_cpu"),
+    "FutureMap": (
+        "publish",
+        "stash",
+        "resolve_seq_lens_cpu",
+        "stash_bonus_tokens",
+        "resolve_mixed_spec_tails",
+    ),
     "RadixCache": ("checkpoint", "match_prefix", "evict", "lock", "unlock", "evictable_size", "protected_size"),
     "ReqToTokenPool": ("alloc", "free", "available_size"),
-    "PrefillAdder": ("add_one_req",),
+    "PrefillAdder": ("add_one_req", "add_chunked_req"),
+    "SpeculativeAlgorithm": ("supports_mixed_chunk",),
 }
 
 #: globals that the adapter replaces because their originals are GPU kernels: (attribute of `Engine`, name)
@@ -208,9 +223,9 @@ def _missing_members(members: dict[str, Any]) -> Iterator[str]:
         owner = members[attribute]
         if isinstance(owner, _Gap):
             continue
-        present = set(dir(owner)) | ({field.name for field in fields(owner)} if is_dataclass(owner) else set())
+        slots = {field.name for field in fields(owner)} if is_dataclass(owner) else set()
         for member in wanted:
-            if member not in present:
+            if member not in slots and not hasattr(owner, member):
                 yield f"`{owner.__name__}` has no `{member}` any more; it is needed for {NAMES[attribute][2]}."
     for attribute, name in KERNELS:
         module = members[attribute]

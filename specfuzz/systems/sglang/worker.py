@@ -67,20 +67,26 @@ class ToyWorker:
 
     # ------------------------------------------------------------------ one token per row
     def _windows(self, batch: Any) -> list[Window]:
-        """The rows' input windows: the extend lengths in EXTEND, one token each in a plain DECODE."""
+        """The rows' input windows: the extend lengths in EXTEND and MIXED, one token each in a plain DECODE.
+
+        As in a real forward, positions come from prefix_lens and the span of attention from seq_lens.
+        """
         seq_lens = batch.seq_lens.tolist()
-        lens = list(batch.extend_lens) if batch.forward_mode.is_extend() else [1] * len(seq_lens)
+        if batch.forward_mode.is_extend():
+            lens, starts = list(batch.extend_lens), list(batch.prefix_lens)
+        else:
+            lens, starts = [1] * len(seq_lens), [length - 1 for length in seq_lens]
         tokens, loc = batch.input_ids.numpy(), batch.out_cache_loc.numpy()
         rows = batch.req_pool_indices.tolist()
         windows, offset = [], 0
         for index, req in enumerate(batch.reqs):
-            end, length = seq_lens[index], lens[index]
+            length = lens[index]
             windows.append(
                 Window(
-                    start=end - length,
+                    start=starts[index],
                     tokens=tokens[offset : offset + length].astype(np.int64),
                     loc=loc[offset : offset + length].astype(np.int64),
-                    cells=self._row(rows[index], end),
+                    cells=self._row(rows[index], max(seq_lens[index], length)),
                     stops=self.stops.get(req.rid, frozenset()),
                 )
             )
@@ -107,11 +113,11 @@ class ToyWorker:
             on_publish(frontier)
         batch.spec_info = SimpleNamespace(draft_extend=True)  # a real worker rebinds it here; isolation undoes that
         hidden = []
-        for window, (reductions, _), bonus in zip(windows, target, sampled, strict=True):
-            shifted = np.append(window.tokens[1:], np.int64(bonus))
-            self.model.draft_extend(window.cells, window.start, shifted)
-            end = window.start + len(window.tokens)
-            hidden.append(self.model.draft_reduction(window.cells, end, bonus, int(reductions[-1])))
+        # A middle chunk is followed by its prompt, whatever it has sampled.
+        behind = self._engine.prefill_tail_tokens(batch, torch.tensor(sampled, dtype=torch.int64)).tolist()
+        for window, (reductions, _), token in zip(windows, target, behind, strict=True):
+            self.model.draft_extend(window.loc, window.start, np.append(window.tokens[1:], np.int64(token)))
+            hidden.append(self.model.draft_reduction(window.cells, len(window.cells), token, int(reductions[-1])))
         self._leave([1] * len(sampled), frontier.tolist(), [(token,) for token in sampled])
         return self._result(
             torch.tensor(sampled, dtype=torch.int64),
@@ -155,7 +161,7 @@ class ToyWorker:
         batch.seq_lens = frontier
         after = []
         for window, (reductions, _), run in zip(windows, target, runs, strict=True):
-            self.model.draft_extend(window.cells, window.start, np.array(run, dtype=np.int64))
+            self.model.draft_extend(window.loc[: len(run)], window.start, np.array(run, dtype=np.int64))
             end = window.start + len(run)
             after.append(self.model.draft_reduction(window.cells, end, run[-1], int(reductions[len(run) - 1])))
         self._leave(accept_lens.tolist(), frontier.tolist(), [tuple(run) for run in runs])

@@ -67,7 +67,7 @@ def test_one_stale_slot_changes_the_text(text: Continuation, cells: np.ndarray) 
 def test_the_draft_predicts_the_target_while_its_state_is_right(text: Continuation, cells: np.ndarray) -> None:
     model = ToyModel(SLOTS, WIDTH, draft=True)
     following = np.array([text.token(position) for position in range(1, 10)], dtype=np.int64)
-    model.draft_extend(cells, 0, following)
+    model.draft_extend(cells[:9], 0, following)
     hidden = model.draft_reduction(cells, 9, text.token(9), text.hidden(8))
     assert hidden == text.hidden(9)
     assert language.unembed(hidden) == text.token(10)

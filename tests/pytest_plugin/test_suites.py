@@ -1,0 +1,206 @@
+"""A suite of ten lines, run by pytest in a folder of its own: what it finds, shows, replays and counts."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+BUG, ORACLE = "mutated:reserve-1x", "reserve-covers-two-rounds"
+NODE = "test_mine.py::TestMine::test_holds"
+SUITE = '''
+"""The bookkeeping of my scheduler."""
+
+import specfuzz
+
+
+class TestMine(specfuzz.machine(system="{system}", config={{"page_size": 4}})):
+    """No interleaving breaks a rule."""
+
+
+def test_reserve():
+    specfuzz.run("reference", "submit(a,2,2) prefill(a) prepare").must_hold("reserve-covers-two-rounds")
+'''
+#: Few enough for a quick run, many enough for the planted bug.
+SHORT = ("--specfuzz-seed", "1", "--specfuzz-max-examples", "20")
+
+
+def suite(pytester: pytest.Pytester, system: str) -> Path:
+    pytester.makeini("[pytest]")  # so that this folder is the root wherever the temporary folder lies
+    return pytester.makepyfile(test_mine=SUITE.format(system=system))
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """In a process of its own: ours has imported and registered too much already. A warning would be an error."""
+    return pytester.runpytest_subprocess("-W", "error", "-p", "no:cacheprovider", *SHORT, *arguments)
+
+
+def stored(pytester: pytest.Pytester) -> list[Path]:
+    return sorted(pytester.path.glob(".specfuzz/tests/TestMine-*/regressions/*/*.jsonl"))
+
+
+@pytest.mark.slow
+def test_a_planted_bug_is_found_replayed_first_and_passes_once_it_is_fixed(pytester: pytest.Pytester) -> None:
+    suite(pytester, BUG)
+    found = run(pytester, "--junitxml", "found.xml")
+    found.assert_outcomes(failed=1, passed=1)
+    found.stdout.fnmatch_lines(
+        [
+            f"VIOLATED {ORACLE} [[]host, scheduler, *]",
+            "formula *", "values *", "fact *", "but *", "3 events *submit(a,*) prefill(a) prepare",
+            "request a *host*relay*device*", "2 prepare *>*<*",
+            "replay *specfuzz replay .specfuzz/tests/TestMine-*.jsonl",
+            f"replay *specfuzz replay --system {BUG} *",
+            f"replay *pytest {NODE}",
+            "source *",
+            "found *in example * of seed 1; stored: the next run replays it first",
+        ]
+    )  # fmt: skip
+    found.stdout.fnmatch_lines(["*= specfuzz =*", "seed 1: 2 tests, * examples, * events", "1 violation:"])
+    [file] = stored(pytester)
+
+    again = run(pytester)
+    again.assert_outcomes(failed=1, passed=1)
+    again.stdout.fnmatch_lines([f"VIOLATED {ORACLE} *", "found *it was replayed first, and no new example was*"])
+    again.stdout.fnmatch_lines(["seed 1: 2 tests, 3 events, 1 stored failure replayed"])
+
+    suite(pytester, "reference")
+    fixed = run(pytester)
+    fixed.assert_outcomes(passed=2)
+    fixed.stdout.fnmatch_lines(["seed 1: 2 tests, 20 examples, * events, 1 stored failure replayed", "0 violations"])
+    assert stored(pytester) == [file]
+
+    [case] = [case for case in junit(pytester.path / "found.xml") if case.get("name") == "test_holds"]
+    [failure] = case.findall("failure")
+    assert f"VIOLATED {ORACLE}" in str(failure.get("message")) and "request a" in str(failure.text)
+
+
+def junit(file: Path) -> list[ElementTree.Element]:
+    root = ElementTree.parse(file).getroot()
+    [run] = root.iter("testsuite")
+    cases = list(run.iter("testcase"))
+    assert int(run.get("tests", "")) == len(cases)
+    assert int(run.get("failures", "")) == sum(len(case.findall("failure")) for case in cases)
+    return cases
+
+
+@pytest.mark.slow
+def test_workers_share_the_seed_and_send_their_counts_home(pytester: pytest.Pytester) -> None:
+    suite(pytester, BUG)
+    pytester.makepyfile(
+        test_other="import specfuzz\n\nclass TestOther(specfuzz.machine(config=specfuzz.EngineConfig())):\n    pass\n"
+    )
+    found = pytester.runpytest_subprocess("-n", "2", "--specfuzz-max-examples", "20")
+    found.assert_outcomes(failed=1, passed=2)
+    found.stdout.fnmatch_lines(["*= specfuzz =*", "seed *: 3 tests, * examples, * events", "1 violation:"])
+    text = found.stdout.str()
+    seed = text.partition("\nseed ")[2].partition(":")[0]
+    assert f"of seed {seed}; stored" in text and len(stored(pytester)) == 1
+    run(pytester, "-n", "2").assert_outcomes(failed=1, passed=2)
+
+
+@pytest.mark.slow
+def test_one_seed_finds_the_same_in_every_process(pytester: pytest.Pytester) -> None:
+    suite(pytester, BUG)
+    reports = []
+    for number in ("1", "2"):
+        found = run(pytester, "--specfuzz-corpus", f"failures-{number}", "-k", "TestMine")
+        found.assert_outcomes(failed=1, deselected=1)
+        reports.append([file.read_bytes() for file in (pytester.path / f"failures-{number}").rglob("*.jsonl")])
+    assert reports[0] == reports[1] and len(reports[0]) == 1
+
+
+@pytest.mark.slow
+def test_an_own_oracle_judges_beside_ours(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]")
+    pytester.makepyfile(
+        test_own='''
+        import specfuzz
+        from specfuzz import Clash, Clock, Owner, Scope, Verdict
+
+
+        @specfuzz.oracle(
+            "answers-are-short", formula="len(output_ids) <= 1", clock=Clock.HOST, owner=Owner.RESULT_PROCESSOR,
+            scope=Scope.REQUEST, source="our product", twin="result-settles",
+        )
+        def answers_are_short(step, req):
+            """Our users read no more."""
+            if len(req.output_ids) <= 1:
+                return Verdict.HOLDS
+            return Clash(f"{len(req.output_ids)} <= 1", f"{req.rid} has that many tokens", "one is allowed")
+
+
+        class TestOwn(specfuzz.machine(config=specfuzz.EngineConfig(), oracles=["answers-are-short"])):
+            pass
+        '''
+    )
+    found = run(pytester)
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(
+        ["VIOLATED answers-are-short [[]host, result_processor, *]", "source *our product", "1 oracle applied; *"]
+    )
+
+
+@pytest.mark.slow
+def test_the_database_of_the_loaded_hypothesis_profile_is_used(pytester: pytest.Pytester) -> None:
+    suite(pytester, BUG)
+    pytester.makeconftest(
+        """
+        from hypothesis import settings
+        from hypothesis.database import DirectoryBasedExampleDatabase
+
+        settings.register_profile("ours", database=DirectoryBasedExampleDatabase("examples"))
+        settings.load_profile("ours")
+        """
+    )
+    run(pytester, "--specfuzz-corpus", "one").assert_outcomes(failed=1, passed=1)
+    assert any((pytester.path / "examples").rglob("*"))
+    again = run(pytester, "--specfuzz-corpus", "two")
+    again.assert_outcomes(failed=1, passed=1)
+    again.stdout.fnmatch_lines(["seed 1: 2 tests, 3 events, 1 stored failure replayed"])
+
+
+@pytest.mark.slow
+def test_a_known_finding_is_an_expected_failure(pytester: pytest.Pytester) -> None:
+    suite(pytester, BUG)
+    known = [
+        f'[[known]]\nidentity = "{ORACLE}/scheduler/{phase}"\nsystem = "{BUG}"\nreason = "planted"\n'
+        for phase in ("extending", "prepared")
+    ]
+    pytester.path.joinpath("known.toml").write_text("\n".join(known))
+    found = run(pytester, "--specfuzz-baseline", "known.toml", "-rx")
+    found.assert_outcomes(xfailed=1, passed=1)
+    found.stdout.fnmatch_lines([f"known: {ORACLE}/scheduler/*test_mine.py::TestMine: planted*"])
+    assert not stored(pytester)
+
+
+@pytest.mark.slow
+def test_wrong_use_inside_of_a_suite_is_one_sentence(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]")
+    pytester.makepyfile(
+        test_wrong="""
+        import specfuzz
+
+        class TestSystem(specfuzz.machine("referenze")):
+            pass
+
+        class TestOracle(specfuzz.machine(oracles=["ledger-in-ordre"])):
+            pass
+
+        def test_field():
+            specfuzz.run("reference", "idle", {"pagesize": 4})
+        """
+    )
+    found = run(pytester, "-rf")
+    found.assert_outcomes(failed=3)
+    found.stdout.fnmatch_lines(
+        [
+            "there is no system `referenze`. Did you mean `reference`*",
+            "there is no oracle `ledger-in-ordre`. Did you mean `ledger-in-order`*",
+            "E *ConfigError: the engine configuration has no field `pagesize`; fields: algorithm*",
+        ]
+    )
+    assert "Traceback" not in found.stdout.str()
