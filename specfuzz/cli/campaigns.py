@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from specfuzz.cli.engines import opened
-from specfuzz.cli.interrupts import leave_to_parent, passed_on, stop_asked
+from specfuzz.cli.interrupts import defer, leave_to_parent, passed_on, stop_asked
 from specfuzz.cli.outcome import CANT_SAY
 from specfuzz.cli.streams import say
 from specfuzz.core.config import EngineConfig
@@ -86,6 +86,7 @@ def run_errand(errand: Errand) -> FuzzReport:
             profile=profile_of(errand.profile), stop_at_first=errand.stop_at_first, shrink=shrunk,
             order=roots_first, stop=stop_asked, progress=say,
         )  # fmt: skip
+        defer()  # not before the engine is there: until then there is nothing to lose and long to wait
         report = run_fuzz(plan)
     return replace(report, error=sayable(report.error))
 
@@ -109,6 +110,7 @@ def in_processes(work: Callable[[A], R], parts: Sequence[A], jobs: int) -> list[
     """What came of each part; workers learn of a first signal, and a second one or our own failure ends them."""
     context = multiprocessing.get_context("spawn")
     flag = context.Value("b", 0, lock=False)
+    defer()
     with (
         passed_on(flag),
         ProcessPoolExecutor(min(jobs, len(parts)), context, leave_to_parent, (flag,)) as pool,

@@ -13,7 +13,7 @@ from specfuzz.cli.campaigns import Errand, run, sayable
 from specfuzz.cli.engines import changes_of, options_of, oracles_of, seed_of
 from specfuzz.cli.findings import show_found
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, names_of, with_flags
-from specfuzz.cli.interrupts import defer, interrupted_status
+from specfuzz.cli.interrupts import interrupted_status
 from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, Outcome
 from specfuzz.cli.tables import columns, paragraph, report_width
 from specfuzz.core.trace import Trace
@@ -50,7 +50,6 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
         covering_configs(Factors(algorithms=(algorithm,), fixed=fixed))  # ConfigError rather than silence about one
     configs = covering_configs(Factors(algorithms=ALGORITHMS.names(), fixed=fixed))
     bounded = flags.max_examples is not None or flags.max_time is not None
-    defer()
     report = run(
         Errand(
             system=system, options=options, configs=configs, oracles=tuple(oracle.name for oracle in oracles),

@@ -73,7 +73,6 @@ def command(flags: Flags, names: tuple[str, ...], seeds: int, only_list: bool, c
         fixed=changes_of(flags), seeds=seeds, max_examples=flags.max_examples or MAX_EXAMPLES,
         max_time=flags.max_time or MAX_TIME,
     )  # fmt: skip
-    defer()
     report = kill(errand, flags.jobs)
     error: SpecfuzzError | None = sayable(report.error)
     for mutant in report.mutants if corpus is not None else ():
@@ -136,6 +135,7 @@ def kill_errand(errand: Errand) -> KillReport:
     registry = mutants_of(errand.system)
     clean = open_system(errand.system, errand.options)
     one_torch_thread()
+    defer()
     try:
         report = run_kill(
             KillPlan(

@@ -33,8 +33,8 @@ def command(flags: Flags, target: str, repeat: int) -> Outcome:
     lines: list[Text | str] = []
     entries = []
     known: str | None = None
-    defer()
     with opened(wanted.system, options) as system:
+        defer()
         repeats = replay_many(wanted.trace, system, oracles, repeat=repeat, stop=stop_asked)
         first = repeats.first
         if first.got is not None:

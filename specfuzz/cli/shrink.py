@@ -36,8 +36,8 @@ def command(flags: Flags, target: str, out: str | None) -> Outcome:
         check_writable(Path(place))
     deadline = None if flags.max_time is None else time.monotonic() + flags.max_time
     error: StoreError | None = None
-    defer()
     with opened(wanted.system, options) as system:
+        defer()
         smaller, shrunk = shrink_trace(
             trace, system, oracles,
             stop=lambda: stop_asked() or (deadline is not None and time.monotonic() >= deadline),

@@ -94,7 +94,7 @@ def capabilities_change_nothing(evidence: Evidence) -> Answer:
     asked = [first.config, *demanding_configs(first.config).values()]
     answers = {repr(_answers(evidence, asked))}
     run = evidence.play(
-        first.config, again(first.events), beside=lambda: answers.add(repr(_answers(evidence, asked)))
+        first.config, again(first.tried), beside=lambda: answers.add(repr(_answers(evidence, asked)))
     )  # fmt: skip
     if len(answers) > 1:
         return broken(f"the same configurations have different capabilities at different times: {sorted(answers)[:2]}")
@@ -127,7 +127,7 @@ def reset_starts_afresh(evidence: Evidence) -> Answer:
     first, other = evidence.runs[0], evidence.runs[-1]
     middle = _in_the_middle(other)
     evidence.play(other.config, again(other.events), most=middle)
-    changed = difference(first, evidence.play(first.config, again(first.events)))
+    changed = difference(first, evidence.play(first.config, again(first.tried)))
     if changed:
         return broken(f"after a run of {other.config.label()} that ended in the middle of a round: {changed}")
     return holds(f"{len(first.events)} events went the same way after a reset in the middle of a round")
@@ -154,10 +154,10 @@ def two_instances_agree(evidence: Evidence) -> Answer:
     if evidence.slow:
         # It would take as long again as everything else, so the second one is opened when the first is gone.
         evidence.reopen()
-        changed = difference(first, evidence.play(first.config, again(first.events)))
+        changed = difference(first, evidence.play(first.config, again(first.tried)))
         return broken(changed) if changed else holds(f"{len(first.events)} events, one instance after the other")
     second = evidence.open_system()
-    left, receipts, states = iter(first.events), list[Receipt](), list[Snapshot]()
+    left, receipts, states = iter(first.tried), list[Receipt](), list[Snapshot]()
 
     def step(event: Event) -> None:
         receipts.append(second.apply(event))
@@ -169,7 +169,7 @@ def two_instances_agree(evidence: Evidence) -> Answer:
         step(next(left))
 
     try:
-        run = evidence.play(first.config, again(first.events), beside=advance_second)
+        run = evidence.play(first.config, again(first.tried), beside=advance_second)
     except ConfigError as error:
         return broken(f"the second instance refuses what the first one runs: {error}")
     finally:

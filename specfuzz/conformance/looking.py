@@ -29,7 +29,7 @@ def looking_changes_nothing(evidence: Evidence) -> Answer:
                 if changed:
                     return broken(f"{place(run, index)}: a second look shows another {', '.join(changed)}")
     twice = evidence.runs[0]
-    once = evidence.play(twice.config, again(twice.events))
+    once = evidence.play(twice.config, again(twice.tried))
     changed_run = difference(twice, once)
     if changed_run:
         return broken(f"with one look per event instead of two, {changed_run}")
@@ -62,7 +62,7 @@ def a_look_never_synchronises(evidence: Evidence) -> Answer:
             if len(pending) > 1:
                 return broken(f"{place(run, index)}: pending operations by look: {sorted(pending, reverse=True)}")
     busy = max(runs, key=lambda run: sum(moment.receipt.executed for moment in run.moments))
-    blind = evidence.play(busy.config, again(busy.events), looks=0)
+    blind = evidence.play(busy.config, again(busy.tried), looks=0)
     for index, (watched, unwatched) in enumerate(zip(busy.receipts, blind.receipts, strict=False)):
         if watched.executed != unwatched.executed:
             return broken(

@@ -42,6 +42,7 @@ class Moment:
 class Run:
     """A run from reset on. start: the snapshot before the first event, None if there was none to be had.
 
+    tried: the events, and behind them the one that stopped it.
     stopped: what the system raised or answered that nobody can go on from; None if nothing.
     """
 
@@ -51,6 +52,7 @@ class Run:
     moments: list[Moment] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    tried: list[Event] = field(default_factory=list)
     stopped: str | None = None
 
     def steps(self) -> Iterator[tuple[Moment, Ledger]]:
@@ -81,7 +83,8 @@ def play(
     """Reset the system and apply at most `most` chosen events; what isn't legal is passed over, as a session does.
 
     looks: snapshots after every event; with 0 the run keeps receipts only. tell: note what each first look says.
-    beside: called before every event, to do what must make no difference. Raises ConfigError if the system can't run the configuration, and MissingPart.
+    beside: called before every event, to do what must make no difference. Raises ConfigError if the system can't run
+    the configuration, and MissingPart.
     """
     capabilities = system.capabilities(config)
     run = Run(config=config, capabilities=capabilities)
@@ -100,6 +103,7 @@ def play(
             break
         if not ledger.admits(event):
             continue
+        run.tried.append(event)
         if beside is not None:
             beside()
         try:

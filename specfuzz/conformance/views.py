@@ -160,6 +160,9 @@ def _claim(flag: Capability, shows: Shows) -> Clause:
             for index, (moment, ledger) in enumerate(run.steps()):
                 if shows(moment, ledger, run.config):
                     return holds(f"{place(run, index)}: {sign}")
+        stopped = next((run.stopped for run in runs if run.stopped is not None), None)
+        if stopped is not None:
+            return unjudged(f"not seen before the runs ended: {stopped}")
         events = sum(len(run.moments) for run in runs)
         return broken(f"{flag.name} is claimed, and in {events} events of {len(runs)} runs never once {sign}")
 

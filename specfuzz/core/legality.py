@@ -1,12 +1,12 @@
 """Legality as one pure fold over (event, receipt): what was asked for so far, and which event may come next.
 
 Rules, session and shrinker all ask this ledger; nothing asks an engine what is legal. The ledger is a
-function of the (event, receipt) sequence alone. It is updated in place for speed; `copy` gives an independent one.
+function of the (event, receipt) sequence alone, and updated in place for speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -102,9 +102,6 @@ class Launched:
     extended: tuple[str, ...] = ()
     middle: tuple[str, ...] = ()
     admitted: tuple[tuple[str, int, int], ...] = ()
-
-
-_COPIED = ("standing", "decided", "settled", "stop_at", "aborted", "was_retracted", "extend_settled", "lives")
 
 
 class Ledger:
@@ -244,7 +241,7 @@ class Ledger:
                 extended=extended,
                 middle=middle,
                 admitted=receipt.admitted,
-            )  # fmt: skip
+            )
         )
 
     def _settle(self, receipt: Receipt) -> None:
@@ -263,32 +260,6 @@ class Ledger:
         asked.standing = Standing.WAITING
         asked.was_retracted = True
         asked.decided = asked.settled  # what is in flight is lost and will be generated again
-
-    def copy(self) -> Ledger:
-        """An independent ledger in the same state (texts are shared: they are a function of the request)."""
-        twin = Ledger(self.config)
-        for rid, asked in self.requests.items():
-            other = Asked(submit=asked.submit)
-            for name in _COPIED:
-                setattr(other, name, getattr(asked, name))
-            other.text = asked.text
-            twin.requests[rid] = other
-        twin.in_flight, twin.settled = list(self.in_flight), list(self.settled)
-        twin.prepared, twin.launches, twin.published, twin.events = (
-            self.prepared,
-            self.launches,
-            self.published,
-            self.events,
-        )
-        return twin
-
-
-def fold(config: EngineConfig, steps: Iterable[tuple[Event, Receipt]]) -> Ledger:
-    """The ledger after a sequence of applied events."""
-    ledger = Ledger(config)
-    for event, receipt in steps:
-        ledger.record(event, receipt)
-    return ledger
 
 
 # ---------------------------------------------------------------------- one predicate per event

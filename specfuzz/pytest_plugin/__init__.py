@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from specfuzz.pytest_plugin.options import add_options, any_given
+from specfuzz.pytest_plugin.options import add_options, any_given, corpus_folder
 from specfuzz.pytest_plugin.state import State
 from specfuzz.pytest_plugin.summary import summary_lines
 from specfuzz.pytest_plugin.traces import TraceFile, is_trace, shown_path
+from specfuzz.suite.places import FOLDER
 from specfuzz.suite.totals import CURRENT
 
 if TYPE_CHECKING:
@@ -56,14 +57,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> TraceFile 
     """A specfuzz trace is a test; failures that a machine keeps for itself are not, unless they are asked for."""
     if not is_trace(file_path):
         return None
-    state = parent.config.stash[_STATE]
-    if not parent.session.isinitpath(file_path):
-        from specfuzz.suite.failures import FOLDER
-
-        if file_path.is_relative_to(state.settings.corpus / FOLDER):
-            return None
+    kept = corpus_folder(parent.config) / FOLDER
+    if file_path.is_relative_to(kept) and not parent.session.isinitpath(file_path):
+        return None
     made: TraceFile = TraceFile.from_parent(parent, path=file_path)
-    made.state = state
+    made.state = parent.config.stash[_STATE]
     return made
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from specfuzz.suite.places import CORPUS, check_place
+
 if TYPE_CHECKING:
     from specfuzz.suite.settings import Settings
 
@@ -42,26 +44,30 @@ def seed_given(config: pytest.Config) -> int | None:
     return _number(config, "seed", 0, MOST_SEED)
 
 
+def corpus_folder(config: pytest.Config) -> Path:
+    """Where failures are kept; raises pytest.UsageError."""
+    folder = _given(config, "corpus")
+    if folder == "":
+        raise pytest.UsageError("`--specfuzz-corpus` names no folder.")
+    return Path(config.rootpath / CORPUS if folder is None else config.invocation_params.dir / folder)
+
+
 def read_settings(config: pytest.Config, seed: int) -> Settings:
     """The settings of the session; raises pytest.UsageError in one sentence."""
     from specfuzz.campaign.baseline import load_baseline
     from specfuzz.errors import SpecfuzzError
     from specfuzz.state_machine.profiles import profile_of
-    from specfuzz.suite.failures import check_place
-    from specfuzz.suite.settings import CORPUS, Settings
+    from specfuzz.suite.settings import Settings
 
     here, profile, baseline = config.invocation_params.dir, _given(config, "profile"), _given(config, "baseline")
-    folder = _given(config, "corpus")
-    if folder == "":
-        raise pytest.UsageError("`--specfuzz-corpus` names no folder.")
+    corpus = corpus_folder(config)
     try:
-        if folder is not None:
-            check_place(here / folder)  # rather now than when a failure has been found
+        if _given(config, "corpus") is not None:
+            check_place(corpus)  # rather now than when a failure has been found
         return Settings(
-            seed=seed, profile=None if profile is None else profile_of(profile),
+            seed=seed, profile=None if profile is None else profile_of(profile), corpus=corpus,
             max_examples=_number(config, "max-examples", 1, MOST_EXAMPLES),
             baseline=load_baseline(None if baseline is None else str(here / baseline)),
-            corpus=Path(config.rootpath / CORPUS if folder is None else here / folder),
         )  # fmt: skip
     except SpecfuzzError as error:
         raise pytest.UsageError(str(error)) from None

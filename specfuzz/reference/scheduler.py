@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from specfuzz.core.config import EngineConfig
-from specfuzz.core.lemmas import ceil_align, floor_align
 from specfuzz.gpu.device import Device
 from specfuzz.reference.algorithms import ALGORITHMS
 from specfuzz.reference.allocation import Pools
@@ -21,6 +20,7 @@ from specfuzz.reference.future_map import FutureMap
 from specfuzz.reference.kv_allocator import TokenToKVPoolAllocator
 from specfuzz.reference.kv_pool import KVPool
 from specfuzz.reference.model import Weights
+from specfuzz.reference.prefill_adder import PrefillAdder
 from specfuzz.reference.radix_cache import RadixCache
 from specfuzz.reference.req import Penalizer, Req, SamplingBatchInfo
 from specfuzz.reference.req_to_token_pool import ReqToTokenPool
@@ -29,10 +29,7 @@ from specfuzz.reference.retraction import Retraction, Retractor
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
 from specfuzz.reference.streams import open_streams
-from specfuzz.reference.tree_node import TreeNode
 from specfuzz.reference.worker import ModelRunner
-
-_NO_ROOM = "no room in the KV pool"
 
 
 @dataclass(slots=True)
@@ -61,6 +58,7 @@ class Scheduler:
             disable=not config.radix,
         )  # fmt: skip
         self.pools = Pools(config, self.req_to_token_pool, self.allocator, self.tree_cache)
+        self.prefill_adder = PrefillAdder(self.pools)
         self.retractor = Retractor(self.pools)
         self.kv_pool = KVPool(slots, self.streams, with_draft=config.speculative)
         self.future_map = FutureMap(
@@ -147,50 +145,18 @@ class Scheduler:
             self.answered.append(req)
 
     def refusal(self, req: Req, chunk: int = 0) -> str | None:
-        """Why the request can't be admitted now, or None; looks up its prefix. chunk: as for `extend_end`.
-
-        One page beyond the whole extend must be free or evictable, strictly: the admission estimate of upstream without
-        its share for future output. A chunk that goes on needs room to get on at all.
-        """
-        tree = self.tree_cache
+        """Why the request can't be prefilled now, or None. chunk: at most so many tokens, 0 = no bound."""
         if req is self.chunked_req:
-            return None if self.extend_end(req, chunk) > req.prefix_len else _NO_ROOM
-        if self.req_to_token_pool.available_size() == 0:
-            return "no free row"
-        node = self.match_kv_cache(req)
-        tree.lock(req, node)  # what it would match can't be evicted for it
-        room = self.allocator.available_size() + tree.evictable_size
-        tree.unlock(req)
-        if room <= req.seqlen - req.prefix_len + self.config.page_size:
-            return _NO_ROOM
-        return None if self.extend_end(req, chunk) > req.prefix_len else "the chunk is smaller than a page"
-
-    def extend_end(self, req: Req, chunk: int) -> int:
-        """Where the next extend ends, for at most `chunk` tokens (0: no bound); a first chunk ends at a page boundary.
-
-        A request that fits its chunk with its last page filled up isn't cut.
-        """
-        page_size, left = self.config.page_size, req.seqlen - req.prefix_len
-        if req is self.chunked_req:
-            room = self.allocator.available_size() + self.tree_cache.evictable_size
-            return req.prefix_len + min(left, chunk or left, room)
-        if not chunk or ceil_align(left, page_size) <= chunk:
-            return req.seqlen
-        return floor_align(req.prefix_len + floor_align(chunk, page_size), page_size)
-
-    def match_kv_cache(self, req: Req) -> TreeNode:
-        """Look up the request's prefix (at least one token is always extended) and count it as the tree's part."""
-        req.refresh_fill_ids()
-        req.prefix_len, req.last_node = self.tree_cache.match_prefix(req.full_untruncated_fill_ids[:-1])
-        req.kv.cache_protected_len = req.prefix_len
-        return req.last_node
+            return self.prefill_adder.chunk_refusal(req, chunk)
+        return self.prefill_adder.refusal(req, chunk)
 
     def admit(self, req: Req, chunk: int = 0) -> ScheduleBatch:
-        """An EXTEND batch of one request that `refusal` has let pass. chunk: as for `extend_end`."""
-        end = self.extend_end(req, chunk)
+        """An EXTEND batch of one request that `refusal` has let pass. chunk: as there."""
         if req is self.chunked_req:
             self.chunked_req = None
+            end = self.prefill_adder.chunk_end(req, chunk)
         else:
+            end = self.prefill_adder.extend_end(req, chunk)
             self.waiting_queue.remove(req)
             assert req.last_node is not None
             self.tree_cache.lock(req, req.last_node)

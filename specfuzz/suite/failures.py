@@ -1,14 +1,11 @@
 """The failures that one test has found, kept as shrunk traces so that its next run replays them first.
 
-A trace lies in the corpus folder, below `tests/TEST-DIGEST/`, laid out as every corpus: it stays when the bug is fixed.
+A trace lies in the test's own folder, laid out as every corpus: it stays when the bug is fixed.
 It also goes to a Hypothesis example database, if there is one, and leaves that when it holds.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +13,9 @@ from hypothesis.database import ExampleDatabase
 
 from specfuzz.core.trace import Trace
 from specfuzz.errors import StoreError, TraceError
+from specfuzz.suite.places import folder_of
 from specfuzz.trace.codec import dumps, loads
 from specfuzz.trace.store import CorpusStore, save
-
-#: Below the corpus folder: what tests keep for themselves.
-FOLDER = "tests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,27 +26,13 @@ class Kept:
     path: Path | None
 
 
-def check_place(corpus: Path) -> None:
-    """Raise StoreError unless failures could be kept below this folder. It creates nothing."""
-    place = corpus.absolute()
-    try:
-        while not place.exists() and place != place.parent:
-            place = place.parent
-    except OSError as error:
-        raise StoreError(f"failures can't be kept in `{corpus}`: {error.strerror or error}.") from None
-    if not place.is_dir():
-        raise StoreError(f"failures can't be kept in `{corpus}`: `{place}` is not a folder.")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise StoreError(f"failures can't be kept in `{corpus}`: no permission for `{place}`.")
-
-
 class FailureStore:
     """What one test keeps. Nothing is created before the first `keep`."""
 
     def __init__(self, corpus: Path, test: str, database: ExampleDatabase | None = None) -> None:
         """corpus: the folder that all tests share. test: its name, the same in every run and on every machine."""
         self._test = test
-        self._corpus = CorpusStore(corpus / FOLDER / _folder_name(test))
+        self._corpus = CorpusStore(folder_of(corpus, test))
         self._database = database
         self._key = f"specfuzz/{test}".encode()
 
@@ -102,9 +83,3 @@ class FailureStore:
         """The trace holds now: the database drops it, as it drops every example that passes. Its file stays."""
         if self._database is not None:
             self._database.delete(self._key, dumps(trace))
-
-
-def _folder_name(test: str) -> str:
-    """A name for people, and a digest that keeps tests apart whose names look alike."""
-    last = re.sub(r"[^A-Za-z0-9_]+", "-", test.rpartition("::")[2])[:60]
-    return f"{last}-{hashlib.blake2b(test.encode(), digest_size=4).hexdigest()}"

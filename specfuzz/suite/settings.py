@@ -8,9 +8,6 @@ from pathlib import Path
 from specfuzz.campaign.baseline import Baseline
 from specfuzz.state_machine import PROFILES, Profile
 
-#: Where failures go unless the session says otherwise, below its root.
-CORPUS = ".specfuzz"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:

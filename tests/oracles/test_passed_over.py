@@ -31,12 +31,3 @@ def test_a_stop_that_one_ledger_arms_stays_out_of_the_text_of_another() -> None:
     armed.record(Finish("a", 2), NOTHING)
     assert armed.requests["a"].text.token(6) != plain.requests["a"].text.token(6)
     assert not plain.requests["a"].text.stops
-
-
-def test_a_copied_ledger_keeps_its_text_when_the_other_one_arms_a_stop() -> None:
-    ledger = Ledger(EAGLE)
-    ledger.record(Submit("a", 4, 8), NOTHING)
-    twin = ledger.copy()
-    ledger.record(Finish("a", 1), NOTHING)
-    assert not twin.requests["a"].text.stops
-    assert ledger.copy().requests["a"].text.stops == {5}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,27 +79,28 @@ def test_what_a_header_expects_must_come_about(pytester: pytest.Pytester, folder
     assert 'failures="3"' in (pytester.path / "out.xml").read_text("utf-8")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda data: data[:-20], "is truncated"),
-        (lambda data: data.replace(b'"version":1', b'"version":99'), "has version 99 of the trace format"),
-        (lambda data: data.replace(b'"page_size":1', b'"page_size":3'), "`page_size`=3 is not one of"),
-        (lambda data: data.replace(b'"do":"submit"', b'"do":"../../etc"'), "line 2"),
-    ],
-    ids=["truncated", "version", "config", "event"],
-)
-def test_a_broken_file_is_one_sentence(pytester: pytest.Pytester, folder: Path, damage: object, words: str) -> None:
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "truncated": (lambda data: data[:-20], "is truncated"),
+    "version": (lambda data: data.replace(b'"version":1', b'"version":99'), "has version 99 of the trace format"),
+    "config": (lambda data: data.replace(b'"page_size":1', b'"page_size":3'), "`page_size`=3 is not one of"),
+    "event": (lambda data: data.replace(b'"do":"submit"', b'"do":"../../etc"'), "line 2"),
+    "bytes": (lambda data: data + b"\x80\x00\x1b[31m", "is not UTF-8 text"),
+}
+
+
+def test_a_broken_file_is_one_sentence(pytester: pytest.Pytester, folder: Path) -> None:
     [file] = folder.glob("*.jsonl")
-    file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
-    found = run(pytester, "corpus")
-    found.assert_outcomes(errors=1)
-    lines = found.stdout.lines
-    start = next(at for at, line in enumerate(lines) if "ERROR collecting" in line)
-    end = next(at for at, line in enumerate(lines) if "short test summary" in line)
-    said = lines[start + 1 : end]
-    assert len(said) == 1 and file.name in said[0] and words in said[0]
+    for name, (damage, _words) in DAMAGES.items():
+        (folder / f"{name}.jsonl").write_bytes(damage(file.read_bytes()))
+    file.unlink()
+    found = run(pytester, "corpus", "-rN")
+    found.assert_outcomes(errors=len(DAMAGES))
+    said = found.stdout.str().partition("= ERRORS =")[2].partition("!!!! Interrupted")[0]
+    sentences = [line for line in said.splitlines() if line.startswith("`")]
+    assert len(sentences) == len(DAMAGES)
+    assert len([line for line in said.splitlines() if line.strip("=_!")]) == 2 * len(DAMAGES)  # and each file's name
+    for name, (_damage, words) in DAMAGES.items():
+        assert any(f"{name}.jsonl`" in sentence and words in sentence for sentence in sentences), name
 
 
 @pytest.mark.slow

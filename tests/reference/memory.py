@@ -102,6 +102,6 @@ def admitted(engine: Scheduler, rid: str, prompt_len: int, outputs: int = 0, max
     req = Req(rid, prompt_tokens(rid, prompt_len), max_new)
     req.output_ids = list(range(outputs))
     tree = engine.tree_cache
-    tree.lock(req, engine.match_kv_cache(req))
+    tree.lock(req, engine.prefill_adder.match_kv_cache(req))
     engine.pools.alloc_for_extend(req, max(req.seqlen - (outputs > 0), 1))
     return req
