@@ -10,10 +10,10 @@ reason = "why it is known, and where it is explained"
 from __future__ import annotations
 
 import operator
+import os
 import re
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 
 from specfuzz.core.verdict import Identity
 from specfuzz.errors import UsageError
@@ -62,7 +62,7 @@ def load_baseline(path: str | None) -> Baseline:
     """The baseline in a file; raises UsageError naming the entry that can't be read."""
     if path is None:
         return Baseline()
-    if Path(path).exists() and not Path(path).is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise UsageError(f"the baseline `{path}` can't be read: it is not a regular file.")
     try:
         with open(path, "rb") as file:

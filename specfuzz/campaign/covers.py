@@ -17,8 +17,8 @@ from specfuzz.errors import ConfigError
 LONGEST_PROMPT, LONGEST_OUTPUT = 20, 24
 #: How far a prompt may reach beyond its first page, where pages are longer than the longest plain prompt.
 BEYOND_PAGE = 4
-#: Nodes that a tree verifies where nothing else is asked for: twice the longest path of three steps, so that an accepted
-#: path lies scattered among nodes of other branches.
+#: Nodes that a tree verifies where nothing else is asked for: twice the longest path of three steps, so that an
+#: accepted path lies scattered among nodes of other branches.
 TREE_NODES = 8
 
 _Choice = tuple[tuple[str, Any], ...]
@@ -47,7 +47,7 @@ class Factors:
 def covering_configs(factors: Factors) -> tuple[EngineConfig, ...]:
     """Configurations in which every pair of choices of one algorithm occurs; the algorithms take turns.
 
-    Trees have a cover of their own, as if they were another algorithm: systems that draft chains only lose no pair then.
+    Trees have a cover of their own, like another algorithm: systems that draft chains only lose no pair then.
     Impossible ones (ConfigError) are left out. Raises the last ConfigError if nothing is left.
     """
     fixed, columns = dict(factors.fixed), []

@@ -160,8 +160,9 @@ class _Campaign:
                 left[config] -= examples
                 if found is not None:
                     self._record(found, config)
-                    if self.plan.stop_at_first:
-                        return
+                self._tell(config, found)
+                if found is not None and self.plan.stop_at_first:
+                    return
                 if found is not None or left[config] <= 0:
                     del left[config]
             number += 1
@@ -181,14 +182,15 @@ class _Campaign:
 
     def _run(self, config: EngineConfig, examples: int, number: int) -> Session | EngineFault | None:
         plan = self.plan
-        found = run_examples(
+        return run_examples(
             plan.system, config, plan.oracles, goals=plan.goals, tally=self.tally, counts=self.counts,
             seed=run_seed(plan.seed, config, number), profile=shorter(plan.profile, examples), keep_going=self.go_on,
         )  # fmt: skip
-        if plan.progress is not None:
-            outcome = "holds" if found is None else str(identity_of(found))
-            plan.progress(f"{config.label()}: {self.counts.examples} examples, {self.counts.events} events: {outcome}")
-        return found
+
+    def _tell(self, config: EngineConfig, found: Session | EngineFault | None) -> None:
+        if self.plan.progress is not None:
+            outcome, counts = "holds" if found is None else str(identity_of(found)), self.counts
+            self.plan.progress(f"{config.label()}: {counts.examples} examples, {counts.events} events: {outcome}")
 
     def _record(self, found: Session | EngineFault, config: EngineConfig) -> None:
         violations = tuple(self.plan.order(found.violations)) if isinstance(found, Session) else ()

@@ -75,7 +75,7 @@ def run_kill(plan: KillPlan) -> KillReport:
     """
     counted = [mutant for mutant in plan.mutants if mutant.equivalent is None]
     for mutant in counted:
-        _named(plan, mutant)
+        named_oracles(mutant, plan.oracles)
     reports: list[MutantReport] = []
     error: Exception | None = None
     interrupted = False
@@ -102,8 +102,9 @@ def run_kill(plan: KillPlan) -> KillReport:
     )  # fmt: skip
 
 
-def _named(plan: KillPlan, mutant: Mutant) -> list[Oracle]:
-    named = [oracle for oracle in plan.oracles if oracle.name in mutant.killed_by]
+def named_oracles(mutant: Mutant, oracles: Sequence[Oracle]) -> list[Oracle]:
+    """Those of the oracles in use that the mutant names; raises UsageError if there is none."""
+    named = [oracle for oracle in oracles if oracle.name in mutant.killed_by]
     if not named:
         asked = ", ".join(f"`{name}`" for name in mutant.killed_by) or "none"
         raise UsageError(f"mutant `{mutant.name}` is killed by {asked}: none of the oracles in use is among them.")
@@ -112,7 +113,7 @@ def _named(plan: KillPlan, mutant: Mutant) -> list[Oracle]:
 
 def _try_mutant(plan: KillPlan, mutant: Mutant, seeds: list[SeedKill]) -> None:
     """Try one mutant; seeds: gets what came of each, so that nothing is lost where a later one fails."""
-    named, system = _named(plan, mutant), plan.open_mutant(mutant.name)
+    named, system = named_oracles(mutant, plan.oracles), plan.open_mutant(mutant.name)
     try:
         configs = _configs(plan, mutant, system)
         for seed in range(1, plan.seeds + 1):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("conform")
 @click.argument("subject", metavar="SYSTEM|ALGORITHM")
 @click.option("--clause", "clauses", multiple=True, metavar="NAME", help="Judge only this clause; may be repeated.")
-@with_flags("json", "max_time", *ENGINE[1:], "engine_path", "device", "step_timeout", "seed")
+@with_flags("json", "max_time", *ENGINE, "engine_path", "device", "step_timeout", "seed")
 def command(flags: Flags, subject: str, clauses: tuple[str, ...]) -> Outcome:
     """Check a system (reference, mutated:MUTANT, sglang, …) or an algorithm of the reference, clause by clause.
 
@@ -34,7 +34,7 @@ def command(flags: Flags, subject: str, clauses: tuple[str, ...]) -> Outcome:
     from specfuzz.reference.algorithms import ALGORITHMS
 
     name = subject.partition(":")[0]
-    fixed = bool(flags.config or flags.overlap or flags.page_size is not None or flags.topk is not None)
+    fixed = any((flags.config, flags.algorithm, flags.overlap, flags.page_size is not None, flags.topk is not None))
     limit = MAX_TIME if flags.max_time is None else flags.max_time
     options = options_of(flags)
     one_torch_thread()

@@ -63,6 +63,18 @@ class _Seconds(click.FloatRange):
         return number
 
 
+class _Name(click.ParamType):
+    """A text that isn't empty: an empty one would pass for a flag that was left out."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value.strip():
+            self.fail(f"{value!r} names nothing; leave the flag out instead.", param, ctx)
+        return value
+
+
+_NAME = _Name()
 _SECONDS = _Seconds(min=0, min_open=True, max=10_000_000)
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "seed": click.option(
@@ -73,10 +85,10 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "jobs": click.option("--jobs", type=_POSITIVE, default=1, show_default=True, help="Processes side by side."),
     "json": click.option("--json", is_flag=True, help="One JSON object on stdout and nothing else there."),
     "system": click.option(
-        "--system", metavar="NAME",
+        "--system", type=_NAME, metavar="NAME",
         help="reference, mutated:MUTANT, lockstep:A,B, rerun:A or sglang; see `specfuzz systems`.",
     ),
-    "algorithm": click.option("--algorithm", metavar="NAME|all", help="See `specfuzz algorithms`."),
+    "algorithm": click.option("--algorithm", type=_NAME, metavar="NAME|all", help="See `specfuzz algorithms`."),
     "overlap": click.option("--overlap", type=click.Choice(["on", "off", "both"]), help="Settle one launch late."),
     "page_size": click.option("--page-size", type=int, help="Tokens of one KV page."),
     "topk": click.option("--topk", type=int, help="Branches of the draft; 1 is a chain."),
@@ -86,9 +98,11 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "oracles": click.option(
         "--oracles", multiple=True, metavar="NAME,...", help="Judge by these only; each must have applied."
     ),
-    "engine_path": click.option("--engine-path", metavar="DIR", help="Drive the engine of this checkout."),
+    "engine_path": click.option("--engine-path", type=_NAME, metavar="DIR", help="Drive the engine of this checkout."),
     "device": click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True),
-    "baseline": click.option("--baseline", metavar="FILE", help="Known findings, which don't fail the run (TOML)."),
+    "baseline": click.option(
+        "--baseline", type=_NAME, metavar="FILE", help="Known findings, which don't fail the run (TOML)."
+    ),
     "step_timeout": click.option(
         "--step-timeout", type=_SECONDS, default=30.0, show_default=True, help="Seconds for one event of an engine."
     ),

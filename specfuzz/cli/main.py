@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import json
@@ -33,8 +34,13 @@ VERBS = {
     "oracles": "List what is judged: formula, clock, owner, source.",
     "algorithms": "List the speculative algorithms.",
     "systems": "List the engines behind the port; install a real one.",
+    "conform": "Does a system or an algorithm keep its contract, clause by clause?",
+    "corpus": "List, check, tidy and migrate stored traces; make the seeds.",
     "bench": "Measure events per second, with and without judging.",
 }
+
+#: What the operating system says when it has no more to give: nobody's mistake here.
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
 
 
 class _Interrupted(SpecfuzzError):
@@ -181,6 +187,8 @@ def _message(error: BaseException) -> str:
         return tame(_sentence(error))
     if isinstance(error, SpecfuzzError):
         return str(error)
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) in _SCARCE:
+        return f"the machine has run out of something: {getattr(error, 'strerror', None) or 'no memory is left'}."
     import traceback
 
     traceback.print_exception(error)

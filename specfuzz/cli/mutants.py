@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from rich.text import Text
 
 from specfuzz.cli.campaigns import in_processes, no_report, sayable, shrunk
@@ -54,13 +56,17 @@ class Errand:
 )
 @click.option("--list", "only_list", is_flag=True, help="List them, kill nothing.")
 @click.option("--corpus", metavar="DIR", help="Save the shortest shrunk trace of each kill there.")
+@click.option("--smoke", is_flag=True, help="Instead: which ones does the common pool of seed traces kill? In seconds.")
+@click.option("--pool", metavar="DIR", default="corpus", show_default=True, help="Corpus whose seeds --smoke takes.")
 @with_flags("json", "seed", "jobs", "max_examples", "max_time", *OPENING, *ENGINE, "oracles")
-def command(flags: Flags, names: tuple[str, ...], seeds: int, only_list: bool, corpus: str | None) -> Outcome:
+def command(
+    flags: Flags, names: tuple[str, ...], seeds: int, only_list: bool, corpus: str | None, smoke: bool, pool: str
+) -> Outcome:
     """Kill the planted bugs of the reference, or with --system sglang those of the real engine.
 
     A mutant is killed when, on a legal trace that the clean engine passes, an oracle that it names is violated and the
     engine raised nothing. Seeds are 1..--seeds (--seed is reported only); --max-examples and --max-time are per mutant
-    and seed. Exit status 0 if all are killed from every seed.
+    and seed. Exit status 0 if all are killed from every seed; with --smoke, if the pool kills 95 % of them.
     """
     system = flags.system or "reference"
     registry = mutants_of(system)
@@ -68,6 +74,8 @@ def command(flags: Flags, names: tuple[str, ...], seeds: int, only_list: bool, c
     writable(corpus)
     if only_list:
         return _listing([registry.get(name) for name in chosen], flags.seed)
+    if smoke:
+        return _smoke(flags, system, chosen, pool)
     errand = Errand(
         system=system, names=chosen, options=options_of(flags), oracles=tuple(o.name for o in oracles_of(flags)),
         fixed=changes_of(flags), seeds=seeds, max_examples=flags.max_examples or MAX_EXAMPLES,
@@ -82,6 +90,26 @@ def command(flags: Flags, names: tuple[str, ...], seeds: int, only_list: bool, c
         verdict=verdict, status=error.exit_status if error else interrupted_status() or status, seed=flags.seed,
         more=_keys(report), lines=_lines(report, system), error=error,
     )  # fmt: skip
+
+
+def _smoke(flags: Flags, system: str, chosen: tuple[str, ...], pool: str) -> Outcome:
+    """A pool is run as it is, so whatever would change its runs is refused."""
+    from specfuzz.cli.smoke import SmokeErrand, read_pool, smoke
+
+    context = click.get_current_context()
+    given = [name for name in ("seeds", "corpus", "max_examples", "max_time", *ENGINE) if _is_given(context, name)]
+    if given:
+        raise UsageError(f"`--{given[0].replace('_', '-')}` doesn't fit `--smoke`, which runs its seeds as they are.")
+    errand = SmokeErrand(
+        system=system, opened_as=OPENED_AS[system], names=chosen, options=options_of(flags), pool=read_pool(pool),
+        oracles=tuple(oracle.name for oracle in oracles_of(flags)),
+    )  # fmt: skip
+    cores = min(2, os.cpu_count() or 1)
+    return smoke(errand, flags.jobs if _is_given(context, "jobs") else cores, flags.seed)
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
 
 
 def _verdict(report: KillReport) -> tuple[str, int]:

@@ -17,8 +17,8 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 class Outcome:
     """One verb's result. violations: JSON entries. more: the verb's own JSON keys. lines: the report for people.
 
-    error: set where a finding could not be kept (an unwritable corpus); the finding itself stands in violations and
-    lines.
+    error: what went wrong beside it (a finding could not be kept, the engine could not be started again); violations and
+    lines hold what was found all the same.
     """
 
     verdict: str

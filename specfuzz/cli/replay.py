@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
-from specfuzz.cli.baseline import load_baseline
+from specfuzz.campaign.baseline import load_baseline
 from specfuzz.cli.engines import opened, options_of, oracles_of
 from specfuzz.cli.findings import show_found
 from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags

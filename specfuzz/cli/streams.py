@@ -39,8 +39,9 @@ def deliver(write: Callable[[], None]) -> int:
 
 
 def say(line: str) -> None:
-    """One line on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    """One line on stderr; in a worker process of `--jobs`, too, it may fail without a word."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 class _Progress(io.TextIOBase):

@@ -132,6 +132,9 @@ def _requests_are_shown(moment: Moment, ledger: Ledger) -> str | None:
 def _emitted_is_new_output(moment: Moment, _ledger: Ledger) -> str | None:
     """What a receipt emits is exactly what output_ids gained, for every request."""
     emitted = dict(moment.receipt.emitted)
+    for rid in emitted:
+        if rid not in moment.after.reqs:
+            return f"tokens of {rid} are emitted, and it isn't shown"
     for rid, req in moment.after.reqs.items():
         old = moment.before.reqs[rid].output_ids if rid in moment.before.reqs else ()
         if req.output_ids != old + emitted.get(rid, ()):

@@ -28,6 +28,7 @@ class Capability(Flag):
     TREE_VIEW = auto()  # the cached slots can be walked
     WRITE_RECORDS = auto()  # who wrote an owned field is known
     RACE_CHECK = auto()  # a happens-before checker watches
+    METRICS_VIEW = auto()  # the global acceptance counts can be read
 
 
 #: What an observer needs to see; a missing one makes a verdict UNKNOWN, a missing ability makes it NOT_APPLICABLE.
@@ -39,4 +40,5 @@ OBSERVATIONS = (
     | Capability.TREE_VIEW
     | Capability.WRITE_RECORDS
     | Capability.RACE_CHECK
+    | Capability.METRICS_VIEW
 )

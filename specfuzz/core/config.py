@@ -83,8 +83,8 @@ class EngineConfig:
         if self.draft_token_num < least:
             raise ConfigError(
                 f"`draft_token_num`={self.draft_token_num} does not fit `spec_steps`={self.spec_steps}: the longest "
-                f"accepted run has {least} tokens (root and {self.spec_steps} levels), and its whole path must be among "
-                f"the verified nodes. Set draft_token_num to at least {least}, or fewer steps."
+                f"accepted run has {least} tokens (root and {self.spec_steps} levels), and its path must be among the "
+                f"verified nodes. Set draft_token_num to at least {least}, or fewer steps."
             )
         if self.draft_token_num > most:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""The shape of a draft tree (topk > 1), as pure functions on integers: shared by the engine that drafts it and its judges.
+"""The shape of a draft tree (topk > 1) in pure integers, shared by the engine that drafts it and by its judges.
 
 A tree has a root, the pending bonus at the frontier C, and `topk` branches of `spec_steps` levels. Level l stands for
 position C + l. Branch t goes on from its own best proposal of every level; beside it stand topk - 1 alternatives, which
@@ -28,7 +28,7 @@ def most_nodes(topk: int, spec_steps: int) -> int:
     return 1 + topk + (spec_steps - 1) * topk * topk
 
 
-# ------------------------------------------------------------------------------------------------------------- proposals
+# ------------------------------------------------------------------------------------------------------------ proposals
 @lru_cache(maxsize=1024)
 def branch_key(rid: str) -> int:
     """What stands for a request where its right branch is chosen, non-negative and below 2^32."""
@@ -51,7 +51,7 @@ def seeds(hidden: int, branch: int, topk: int) -> tuple[int, ...]:
     return tuple(best ^ sibling_flip((t - branch) % topk) for t in range(topk))
 
 
-# ----------------------------------------------------------------------------------------------------------------- shape
+# ---------------------------------------------------------------------------------------------------------------- shape
 @dataclass(frozen=True, slots=True)
 class Node:
     """A proposal that is verified. level: 1 to spec_steps. alternative: 0 is the branch's own best. parent: a node."""

@@ -179,8 +179,8 @@ class WorkerExit:
 
     accept_lens: tokens incl. the bonus (1 for extend). new_seq_lens: the result's frontier. next_tokens: the run
     by row. published: what the publish wrote by row, None if nothing was published (sync).
-    Of a tree, by row, else empty: accept_index, nodes of the accepted path, then -1; moved, (target, source) slots of its
-    KV, lane by lane, those behind the path included; bonus, the pending token that is handed to the next round.
+    Of a tree, by row, else empty: accept_index, nodes of the accepted path, then -1; moved, (target, source) slots of
+    its KV, lane by lane, those behind the path included; bonus, the pending token that is handed to the next round.
     """
 
     accept_lens: tuple[int, ...]
@@ -252,6 +252,15 @@ class RaceView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsView:
+    """Host clock: the engine's global acceptance counts since its start; rows, tokens with and drafts without bonus."""
+
+    spec_num_forward_ct: int
+    spec_num_accept_tokens: int
+    spec_num_correct_drafts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The state after one event. reqs: every request ever submitted, by rid in order of submission.
 
@@ -273,3 +282,4 @@ class Snapshot:
     writes: tuple[WriteRecord, ...] | None = None
     races: tuple[RaceView, ...] | None = None
     on_idle: bool = False
+    metrics: MetricsView | None = None

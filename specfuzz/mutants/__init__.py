@@ -36,8 +36,14 @@ class Mutant:
     equivalent: str | None = None
 
 
+_FILES = (
+    "ledger", "release", "relay", "isolation", "batches", "results", "pools", "scheduling", "workers", "mixed",
+    "chunks", "trees",
+)  # fmt: skip
+
+
 def _load_builtin() -> None:
-    for name in ("ledger", "release", "relay", "isolation", "batches", "results", "mixed", "chunks", "trees"):
+    for name in _FILES:
         import_module(f"specfuzz.mutants.{name}")
 
 

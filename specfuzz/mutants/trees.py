@@ -1,4 +1,4 @@
-"""Planted bugs of tree drafts (topk > 1): branches, the accepted path and its move, what is handed to the next round."""
+"""Planted bugs of tree drafts (topk > 1): branches, the accepted path and its move, what the next round is handed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specfuzz.gpu.races import Access
 from specfuzz.mutants import mutant
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
-from specfuzz.reference.spec_info import EagleDraftInput, gather_rows_kernel
+from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult, gather_rows_kernel
 
 _TREE = Capability.TREE
 
@@ -43,11 +43,10 @@ def tree_path_not_compacted(engine: Scheduler) -> None:
 
 
 def _front_of_row_kernel(
-    access: Access, arrays: Arrays, table: Array, rows: list[int], seq_lens: Array, lens: Array, targets: Array
+    access: Access, arrays: Arrays, table: Array, rows: list[int], seq_lens: Array, targets: Array
 ) -> None:
     access.read(table, rows)
-    lanes = arrays.arange(targets.shape[1])
-    targets[...] = arrays.gather(table[rows], seq_lens[:, None] + lanes) * (lanes < lens[:, None])
+    targets[...] = arrays.gather(table[rows], seq_lens[:, None] + arrays.arange(targets.shape[1]))
 
 
 @mutant(
@@ -62,13 +61,34 @@ def tree_move_reads_the_row(engine: Scheduler) -> None:
     def wrap(of_window: Any) -> Any:
         def of_row(batch: ScheduleBatch, verified: Any) -> tuple[Buffer, Buffer]:
             targets, sources = of_window(batch, verified)
-            args = (engine.device.arrays, table, batch.req_pool_indices_cpu, batch.seq_lens, verified.accept_lens)
-            engine.streams.forward.launch("accepted_locs", _front_of_row_kernel, *args, targets)
+            args = (engine.device.arrays, table, batch.req_pool_indices_cpu, batch.seq_lens, targets)
+            engine.streams.forward.launch("accepted_locs", _front_of_row_kernel, *args)
             return targets, sources
 
         return of_row
 
     table = engine.req_to_token_pool.req_to_token
+    _around(engine, "accepted_locs", wrap)
+
+
+@mutant(
+    "tree-move-from-the-ledger",
+    source="sglang 0.5.23 move_accept_tokens_to_target_kvcache",
+    killed_by=("move-stays-in-the-window",),
+    needs=_TREE | Capability.OVERLAP,
+)
+def tree_move_from_the_ledger(engine: Scheduler) -> None:
+    """The targets of the move start at kv_committed_len, which lags behind the window by the accept in flight."""
+
+    def wrap(of_window: Any) -> Any:
+        def of_ledger(batch: ScheduleBatch, verified: Any) -> tuple[Buffer, Buffer]:
+            width, table = engine.config.max_accept, engine.req_to_token_pool
+            fronts = [(req.kv.req_pool_idx or 0, req.kv.kv_committed_len) for req in batch.reqs]
+            targets: Any = [table.read(row, start, start + width) for row, start in fronts]
+            return batch.to_device(targets, "tgt_cache_loc"), of_window(batch, verified)[1]
+
+        return of_ledger
+
     _around(engine, "accepted_locs", wrap)
 
 
@@ -177,3 +197,24 @@ def tree_seeds_of_another_row(engine: Scheduler) -> None:
         stash(batch, replace(payload, topk_index=out))
 
     engine.future_map.stash = stash_reversed  # type: ignore[method-assign]
+
+
+def _root_twice_kernel(access: Access, accept_index: Array) -> None:
+    access.write(accept_index, None)
+    accept_index[:, 1] = 0
+
+
+@mutant(
+    "tree-path-starts-twice", source="sglang 0.5.23 eagle_sample", killed_by=("accept-index-is-a-path",), needs=_TREE
+)
+def tree_path_starts_twice(engine: Scheduler) -> None:
+    """The second lane of accept_index names the root again, or a node behind a path that has ended there."""
+    forward = engine.model_worker.forward_batch_generation
+
+    def forward_and_spoil(batch: ScheduleBatch, on_publish: Any) -> GenerationBatchResult:
+        result = forward(batch, on_publish)
+        if result.accept_index is not None:
+            engine.streams.forward.launch("root_twice", _root_twice_kernel, result.accept_index)
+        return result
+
+    engine.model_worker.forward_batch_generation = forward_and_spoil  # type: ignore[method-assign]

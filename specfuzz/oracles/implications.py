@@ -12,7 +12,10 @@ from functools import cache
 from specfuzz.core.verdict import Violation
 
 _TEXT = ("decided-tokens-are-the-text", "output-is-plain-decoding")
-_CONTENT = ("target-kv-is-true", "draft-kv-is-true", "cached-kv-is-true", "cached-draft-kv-is-true")
+_CONTENT = (
+    "accepted-path-leads-the-window", "target-kv-is-true", "draft-kv-is-true", "cached-kv-is-true",
+    "cached-draft-kv-is-true",
+)  # fmt: skip
 _RELAYED = ("relay-holds-the-frontier", "relay-holds-the-pending-token", "relay-holds-the-draft-state")
 _LEDGER = ("steady-bonus", "plain-claims-are-counted", "commit-equals-emitted", "ledger-in-order")
 _POOL = (
@@ -25,7 +28,9 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     # order: a race explains every wrong value
     "tensors-outlive-their-forward": ("device-memory-is-ordered", "worker-starts-at-the-frontier", *_TEXT),
     "relay-reads-are-fenced": ("worker-starts-at-the-frontier", "worker-feeds-the-pending-token", *_TEXT),
-    "row-writes-wait-for-readers": ("window-follows-the-row", "device-memory-is-ordered", *_CONTENT),
+    "row-writes-wait-for-readers": (
+        "window-follows-the-row", "move-stays-in-the-window", "device-memory-is-ordered", *_CONTENT,
+    ),
     "results-are-waited-for": (
         "tensors-outlive-their-forward", "settle-appends-the-run", "commit-equals-emitted", *_RELAYED, *_CONTENT,
         *_TEXT,
@@ -42,7 +47,10 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "future-indices-are-rows": ("worker-starts-at-the-frontier", "worker-feeds-the-pending-token"),
     "queue-depth": ("device-lead-is-one-round", "window-inside-the-reserve"),
     # reserve
-    "reserve-covers-two-rounds": ("window-inside-the-reserve", "window-follows-the-row"),
+    "reserve-covers-two-rounds": (
+        "branches-inside-the-reserve", "window-inside-the-reserve", "window-follows-the-row",
+    ),
+    "branches-inside-the-reserve": ("draft-kv-is-true", "right-draft-is-accepted"),
     "window-inside-the-reserve": ("window-follows-the-row", "writes-start-past-the-tree", *_CONTENT, *_TEXT),
     "reserve-is-not-hoarded": ("reserve-ends-on-a-page", "retraction-needs-pressure", "ledger-in-order"),
     "reserve-ends-on-a-page": ("pages-are-conserved", "sizes-add-up"),
@@ -63,6 +71,12 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "draft-kv-is-true": ("draft-state-is-right", "relay-holds-the-draft-state", "cached-draft-kv-is-true"),
     "draft-state-is-right": ("right-draft-is-accepted",),
     "frontier-steps-by-accept": ("publish-equals-result", "frontier-only-advances", *_RELAYED, *_CONTENT),
+    "accept-index-is-a-path": (
+        "accept-in-range", "move-stays-in-the-window", "accepted-path-leads-the-window", "bonus-ends-the-run", *_TEXT,
+    ),
+    "move-stays-in-the-window": ("accepted-path-leads-the-window",),
+    "accepted-path-leads-the-window": ("target-kv-is-true", *_TEXT),
+    "bonus-ends-the-run": ("relay-holds-the-pending-token", "worker-feeds-the-pending-token"),
     "accept-in-range": ("frontier-steps-by-accept", "settle-appends-the-run", "histogram-adds-up"),
     "worker-keeps-off-the-ledger": (
         "extend-commits-its-window", "clocks-tick-once", "verify-count-is-settled-rounds", *_LEDGER,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Abort, Idle, Prepare, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
+from specfuzz.oracles.facts import LEDGER_EVENTS
 
 HOLDS = Verdict.HOLDS
 
@@ -17,7 +17,7 @@ HOLDS = Verdict.HOLDS
     clock=Clock.HOST,
     owner=Owner.RECORDER,
     scope=Scope.RUN,
-    on=(Settle, Idle, Abort, Prepare),
+    on=LEDGER_EVENTS,
     source="sglang 0.5.23 managers/scheduler_components/batch_result_processor process_batch_result_decode",
     twin="result-settles",
 )

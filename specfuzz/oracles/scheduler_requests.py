@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Abort, Mix, Prepare, Retract
+from specfuzz.core.event import Abort, Mix, Prefill, Prepare, Retract
 from specfuzz.core.legality import Standing
 from specfuzz.core.lemmas import ceil_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import carrying, is_dead, is_live
+from specfuzz.oracles.facts import LEDGER_EVENTS, carrying, is_dead, is_live, sampling
 
 HOLDS, RUNNING = Verdict.HOLDS, Standing.RUNNING
 
@@ -75,6 +76,69 @@ def retraction_needs_pressure(step: Step) -> Finding:
         f"{needed} > {free}",
         f"prepare retracted {step.receipt.retracted}",
         f"the round needed {needed} pages and {free} were free",
+    )
+
+
+@oracle(
+    "refusal-needs-pressure",
+    formula="refused => no row is free, or free + unlocked cached tokens <= tokens to extend + 1 page + rows mixed in",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.RUN,
+    needs=Capability.TREE_VIEW,
+    on=(Prefill, Mix),
+    source="sglang 0.5.23 managers/schedule_policy PrefillAdder.add_one_req, add_chunked_req",
+    twin="refusal",
+)
+def refusal_needs_pressure(step: Step) -> Finding:
+    """A request that would fit is admitted; else it might wait for ever in an empty server."""
+    pool, event = step.after.pool, step.event
+    if step.receipt.refused is None or pool.cached is None or not isinstance(event, Prefill | Mix):
+        return None
+    req = step.after.reqs[event.rid]
+    size, last = step.config.page_size, req.seqlen - req.kv_committed_len
+    locked = {slot for one in step.after.reqs.values() for slot in one.slots[: one.cache_protected_len]}
+    cached = {slot for path in pool.cached for slot in path.slots}
+    room = len(pool.free_pages) * size + len(cached - locked)
+    # Where running rows may ride along, the estimate sets a token aside for each.
+    wanted = last + size + (len(step.after.running) if step.config.mixed_chunk else 0)
+    admissible = req.req_pool_idx is not None or (bool(pool.free_rows) and not 0 < event.n < size)
+    if not admissible or room <= wanted:
+        return HOLDS
+    return Clash(
+        f"{room} <= {wanted}, free rows {pool.free_rows}",
+        f"the prefill of {req.rid} was refused: {step.receipt.refused}",
+        f"{len(pool.free_pages)} pages are free and {len(cached - locked)} cached tokens unlocked; {last} are to come",
+    )
+
+
+@oracle(
+    "nobody-is-lost",
+    formula="unfinished: waiting => once in the waiting queue; running => in a batch or ended by a queued result",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    on=LEDGER_EVENTS,
+    source="sglang 0.5.23 managers/scheduler Scheduler.get_next_batch_to_run; vLLM #27922",
+    twin="resume-after-retraction",
+)
+def nobody_is_lost(step: Step, req: ReqView) -> Finding:
+    """A request that nobody holds is never scheduled again."""
+    asked, after = step.ledger.requests[req.rid], step.after
+    if asked.standing is Standing.WAITING:
+        place, count = "waiting queue", after.waiting.count(req.rid)
+        found = count == 1
+    elif asked.standing is RUNNING:
+        place, count = "batches", (req.rid in after.running) + sum(req.rid in one.rids for one in after.batches)
+        found = bool(count) or bool(sampling(step, req.rid))
+    else:
+        return None
+    if found:
+        return HOLDS
+    return Clash(
+        f"{req.rid} in the {place}: {count} times",
+        f"{req.rid} is {asked.standing} with {len(req.output_ids)} of {req.max_new} tokens",
+        f"waiting {after.waiting}, batches {tuple(batch.rids for batch in after.batches)}, in flight {after.queue}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Rules of a speculative worker that drafts trees (topk > 1): branches, the accepted path, its move, what it hands on."""
+"""Rules of a speculative worker that drafts trees (topk > 1): branches, the accepted path and its move, the bonus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TREE = Capability.TREE | Capability.LAUNCH_VIEW
 
 
 def first_proposals(step: Step, rid: str, frontier: int, hidden: int) -> tuple[int, ...]:
-    """What a draft in state `hidden` proposes first for the round at `frontier`: one token, of a tree one per branch."""
+    """What a draft in state `hidden` proposes first in the round at `frontier`: one token, of a tree one per branch."""
     topk = step.config.topk
     if topk == 1:
         return (unembed(hidden),)
@@ -26,8 +26,8 @@ def first_proposals(step: Step, rid: str, frontier: int, hidden: int) -> tuple[i
 @oracle(
     "branches-inside-the-reserve",
     formula=(
-        "tree DECODE entry: floor_page(C) + topk * ceil_page(C % page_size + spec_steps) <= kv_allocated_len at launch, "
-        "C = entry seq_lens"
+        "tree DECODE entry: floor_page(C) + topk * ceil_page(C % page_size + spec_steps) <= kv_allocated_len at "
+        "launch, C = entry seq_lens"
     ),
     clock=Clock.DEVICE,
     owner=Owner.SCHEDULER,
@@ -64,8 +64,8 @@ def branches_inside_the_reserve(step: Step, launch: LaunchView) -> Finding:
 @oracle(
     "accept-index-is-a-path",
     formula=(
-        "tree exit: accept_index[row] has spec_steps + 1 lanes: accept_lens nodes, the root first and each a child of the "
-        "one before it, then -1"
+        "tree exit: accept_index[row] has spec_steps + 1 lanes: accept_lens nodes, the root first and each a child of "
+        "the one before it, then -1"
     ),
     clock=Clock.DEVICE,
     owner=Owner.SPEC_WORKER,

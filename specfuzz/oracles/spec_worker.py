@@ -137,7 +137,8 @@ def draft_state_is_right(step: Step, launch: LaunchView) -> Finding:
         if not 0 < base <= width:
             continue
         hidden = step.ledger.requests[req.rid].text.hidden(base)
-        topk, wanted = entry.topk_seeds[row] if tree else (entry.topk_index[row],), first_proposals(step, req.rid, base, hidden)
+        topk = entry.topk_seeds[row] if tree else (entry.topk_index[row],)
+        wanted = first_proposals(step, req.rid, base, hidden)
         if entry.hidden[row] != hidden or topk != wanted:
             return Clash(
                 f"(hidden, *topk_index)[{row}] = {(entry.hidden[row], *topk)} == {(hidden, *wanted)}",

@@ -10,7 +10,7 @@ from specfuzz.core.event import Idle, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import is_live, settled_rows
+from specfuzz.oracles.facts import is_dead, is_live, settled_rows, view_of
 
 HOLDS = Verdict.HOLDS
 
@@ -51,6 +51,55 @@ def verify_count_is_settled_rounds(step: Step, req: ReqView) -> Finding:
         f"{found} == ({rounds}, {drafts})",
         f"{rounds} verifies of {req.rid} were settled and brought {grown} tokens",
         f"spec_verify_ct grew by {found[0]} and spec_num_correct_drafts by {found[1]}",
+    )
+
+
+@oracle(
+    "global-acceptance-adds-up",
+    formula=(
+        "growth of the global (rows, tokens, drafts) == sums over all rows of the settled verifies, dead ones too; "
+        "growth of the requests' drafts <= that of the global ones, == where no row was dead"
+    ),
+    clock=Clock.HOST,
+    owner=Owner.RESULT_PROCESSOR,
+    scope=Scope.RUN,
+    needs=Capability.SPECULATIVE | Capability.METRICS_VIEW | Capability.LAUNCH_VIEW,
+    on=(Settle, Idle),
+    source="sglang 0.5.23 managers/scheduler_components/metrics_reporter update_spec_metrics",
+    twin="verify-settles",
+)
+def global_acceptance_adds_up(step: Step) -> Finding:
+    """A dashboard's acceptance rate is that of the requests, but for dead rows: upstream counts them, as declared."""
+    before, after = step.before.metrics, step.after.metrics
+    if before is None or after is None:
+        return Verdict.UNKNOWN
+    rows = tokens = dead = 0
+    for known in step.ledger.settled:
+        launch = view_of(step.after.launches, known.number)
+        if known.mode == "DECODE":
+            if launch is None or launch.exit is None:
+                return Verdict.UNKNOWN
+            rows += len(launch.exit.accept_lens)
+            tokens += sum(launch.exit.accept_lens)
+            dead += sum(is_dead(step.before.reqs[rid]) for rid in known.rids)
+    if not rows:
+        return None
+    grown = (
+        after.spec_num_forward_ct - before.spec_num_forward_ct,
+        after.spec_num_accept_tokens - before.spec_num_accept_tokens,
+        after.spec_num_correct_drafts - before.spec_num_correct_drafts,
+    )
+    own = sum(
+        req.spec_num_correct_drafts - step.before.reqs[rid].spec_num_correct_drafts
+        for rid, req in step.after.reqs.items()
+    )
+    exact = not dead and len(step.ledger.settled) == 1  # else a row may have died between two results
+    if grown == (rows, tokens, tokens - rows) and (own == grown[2] if exact else own <= grown[2]):
+        return HOLDS
+    return Clash(
+        f"{grown} == ({rows}, {tokens}, {tokens - rows}), {own} {'==' if exact else '<='} {grown[2]}",
+        f"the settled verifies had {rows} rows ({dead} dead) and accepted {tokens} tokens",
+        f"the global counts grew by {grown} and those of the requests by {own} drafts",
     )
 
 

@@ -188,6 +188,12 @@ def abort_while_waiting(step: Step) -> bool:
     return type(step.event) is Abort and step.before.reqs[step.event.rid].req_pool_idx is None
 
 
+@reachable("refusal", on=(Prefill, Mix))
+def refusal(step: Step) -> bool:
+    """A prefill is refused."""
+    return step.receipt.refused is not None
+
+
 @reachable("prefix-hit", needs=Capability.RADIX, on=(Prefill, Mix))
 def prefix_hit(step: Step) -> bool:
     """A request is admitted with a prefix from the tree."""

@@ -40,7 +40,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STATE] = state
     if any_given(config):
         _ = state.settings
-    state.outer = CURRENT.get()
     CURRENT.set(state.totals)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from specfuzz.pytest_plugin.options import read_settings, seed_given
-from specfuzz.suite.totals import Totals
+from specfuzz.suite.totals import CURRENT, Totals
 
 if TYPE_CHECKING:
     from specfuzz.core.trace import Trace
@@ -28,7 +28,7 @@ class State:
         given = seed_given(config)
         self.seed = given if given is not None else seed if seed is not None else int.from_bytes(os.urandom(4), "big")
         self.totals = Totals()
-        self.outer: Totals | None = None  # of a session that runs this one
+        self.outer = CURRENT.get()  # of a session that runs this one
         self._config = config
 
     @cached_property

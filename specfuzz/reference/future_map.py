@@ -119,7 +119,7 @@ def bind_tails_kernel(
 
 
 class FutureMap:
-    """Relay rows by req_pool_idx; all buffers (rows + 1,) int64 on the device, topk_index_buf of a tree (rows + 1, topk)."""
+    """Relay rows by req_pool_idx; buffers (rows + 1,) int64 on the device, topk_index_buf of trees (rows + 1, topk)."""
 
     def __init__(self, rows: int, streams: Streams, req_to_token: Buffer, *, overlap: bool, topk: int = 1) -> None:
         """rows: including the padding row. req_to_token: the shared row table, for the slots of late-bound tails.

@@ -9,7 +9,7 @@ from specfuzz.reference.streams import Streams
 
 
 def move_kv_kernel(access: Access, arrays: Arrays, layers: list[Array], targets: Array, sources: Array) -> None:
-    """layer[targets] = layer[sources] for every layer; all is read before anything is written. Slot 0 may stand twice."""
+    """layer[targets] = layer[sources]; a layer is read before it is written. Only slot 0 may stand twice, to itself."""
     access.read(targets, None)
     access.read(sources, None)
     for layer in layers:

@@ -17,10 +17,10 @@ from specfuzz.reference.model import Weights, mix, unembed
 class Tree:
     """The trees of one configuration as int64 tables on the device; the first dimension is the right branch.
 
-    seed_flips: (T, T) XOR from the best seed to that of each branch. columns: (T, K - 1) of each draft node, its branch's
-    place among (level, branch) proposals; flips: (T, K - 1) XOR from there to the node. depths, parents: (T, K) by node,
-    the root's parent is itself. ancestors: (T, K, K) 1 where the first node attends to the second one: itself and all
-    above it, the root included.
+    seed_flips: (T, T) XOR from the best seed to that of each branch. columns: (T, K - 1) of each draft node, its
+    branch's place among (level, branch) proposals; flips: (T, K - 1) XOR from there to the node. depths, parents:
+    (T, K) by node, the root's parent is itself. ancestors: (T, K, K) 1 where the first node attends to the second one:
+    itself and all above it, the root included.
     """
 
     __slots__ = (
@@ -51,7 +51,7 @@ def _ancestors(parents: list[int]) -> list[list[int]]:
 
 
 def right_branches(xp: Arrays, keys: list[int], frontier: Array, topk: int) -> Array:
-    """(bs,) the branch that holds the right path of the round that starts at `frontier`; see draft_tree.right_branch."""
+    """(bs,) the branch with the right path of the round that starts at `frontier`; equals draft_tree.right_branch."""
     return ((mix(xp.array(keys), frontier) >> TOKEN_SHIFT) & TOKEN_MASK) % topk
 
 
@@ -144,7 +144,7 @@ def draft_tree_kernel(
 def copy_tails_kernel(
     access: Access, weights: Weights, tree: Tree, draft_kv: Array, kv_indices: Array, seq_lens: Array
 ) -> None:
-    """Copy the prefix's partial page to the head of every further branch's first page, so that it can be read as a whole.
+    """Copy the prefix's partial page to the head of every further branch's first page, which is read as a whole.
 
     seq_lens: (bs,) = C. The partial page of branch 0 is the prefix's own.
     """

@@ -1,8 +1,8 @@
 """The target side of trees (topk > 1) on arrays: verify under the tree's mask, walk, and compaction of the path.
 
 Like `model`: int64 that wraps, no control flow that depends on device data. bs rows, S = levels, K = nodes that are
-verified. Nodes lie in the window [C, C + K) of their row, the root first; a walk accepts nodes that are scattered there,
-and what comes next takes them for the front of the window.
+verified. Nodes lie in the window [C, C + K) of their row, the root first; a walk accepts nodes that are scattered
+there, and what comes next takes them for the front of the window.
 Source: sglang 0.5.23 speculative/eagle_worker_common run_eagle_verify, _finalize_accept_tree_path (behaviour).
 """
 
@@ -42,8 +42,8 @@ def verify_tree_kernel(
 ) -> None:
     """Target verify of a tree: node n lies in slot out_cache_loc[n] and attends to the prefix and to its ancestors.
 
-    seq_lens: (bs,) = C. out_cache_loc, verify_tokens, positions: (bs, K) by node. tree_mask: (bs, K, K). Written by node,
-    (bs, K): predict, the token that follows; hidden_states = O.
+    seq_lens: (bs,) = C. out_cache_loc, verify_tokens, positions: (bs, K) by node. tree_mask: (bs, K, K). Written by
+    node, (bs, K): predict, the token that follows; hidden_states = O.
     """
     xp = weights.arrays
     for source in (seq_lens, out_cache_loc, verify_tokens, positions, tree_mask):
@@ -84,7 +84,7 @@ def accept_tree_kernel(
 ) -> None:
     """Greedy walk from the root: a node is accepted if it and all nodes above it are what their parents predict.
 
-    Siblings differ, so the accepted nodes are one path. Written: accept_index (bs, S + 1) = its nodes by level, then -1;
+    Siblings differ, so the accepted nodes are one path. Written: accept_index (bs, S + 1) its nodes by level, then -1;
     accept_lens (bs,) = its length with the root, which stands for the bonus; new_seq_lens (bs,) = C + accept_lens.
     """
     xp = weights.arrays
@@ -108,14 +108,15 @@ def fill_bonus_tokens_kernel(
 ) -> None:
     """The token behind each row's accepted path, out of the accepted tokens of all rows end to end.
 
-    stride: accepted tokens per row in that flat list, the width of accept_index. bonus: (bs,), written.
+    stride: accepted tokens per row in that flat list, the width of accept_index; a place behind its end gives some
+    other token. bonus: (bs,), written.
     """
     xp = weights.arrays
     for source in (predict, accept_index, accept_lens):
         access.read(source, None)
     accepted = xp.gather(predict, accept_index.clip(0)).reshape(-1)
     last = xp.arange(bonus.shape[0]) * stride + accept_lens - 1
-    bonus[...] = xp.take(accepted, last.clip(0, accepted.shape[0] - 1))
+    bonus[...] = xp.take(accepted, last % accepted.shape[0])
     access.write(bonus, None)
 
 
@@ -130,8 +131,8 @@ def accepted_locs_kernel(
 ) -> None:
     """Slots of the move: from the accepted nodes' to the front of the same window.
 
-    Both come from the window that the verify wrote: by now the row may belong to another request. out_cache_loc: (bs, K).
-    tgt_cache_loc, accept_out_cache_loc: (bs, S + 1), written; lanes behind the path name slot 0.
+    Both come from the window that the verify wrote: by now the row may belong to another request. out_cache_loc:
+    (bs, K). tgt_cache_loc, accept_out_cache_loc: (bs, S + 1), written; lanes behind the path name slot 0.
     """
     xp, width = weights.arrays, accept_index.shape[1]
     for source in (out_cache_loc, accept_index, accept_lens):

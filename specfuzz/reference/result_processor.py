@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from specfuzz.core.lemmas import settled_lens
 from specfuzz.gpu.device import Device
 from specfuzz.reference.allocation import Pools
+from specfuzz.reference.metrics_reporter import SchedulerMetricsReporter
 from specfuzz.reference.req import Req
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.spec_info import GenerationBatchResult
@@ -33,6 +34,7 @@ class SchedulerBatchResultProcessor:
         self.pools = pools
         self.device = device
         self.speculative = speculative
+        self.metrics_reporter = SchedulerMetricsReporter()
 
     def process_batch_result(self, batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
         """Wait for the copy, then settle every live row."""
@@ -94,10 +96,11 @@ class SchedulerBatchResultProcessor:
         if not self.speculative:
             return [[token] for token in ids]
         assert result.accept_lens_cpu is not None
+        accept_lens = self.device.host_read(result.accept_lens_cpu).tolist()
+        total, bs = sum(accept_lens), len(accept_lens)
+        self.metrics_reporter.update_spec_metrics(bs, num_correct_drafts=total - bs, num_accept_tokens=total)
         runs = []
-        for i, (req, accepted) in enumerate(
-            zip(batch.reqs, self.device.host_read(result.accept_lens_cpu).tolist(), strict=True)
-        ):
+        for i, (req, accepted) in enumerate(zip(batch.reqs, accept_lens, strict=True)):
             run = ids[i * result.stride : i * result.stride + accepted]
             runs.append(run)
             if self.is_dead(req):

@@ -147,14 +147,17 @@ class Scheduler:
     def refusal(self, req: Req, chunk: int = 0) -> str | None:
         """Why the request can't be prefilled now, or None. chunk: at most so many tokens, 0 = no bound."""
         if req is self.chunked_req:
-            return self.prefill_adder.chunk_refusal(req, chunk)
-        return self.prefill_adder.refusal(req, chunk)
+            return self.prefill_adder.chunk_refusal(req, chunk, self._num_mixed_decode_tokens())
+        return self.prefill_adder.refusal(req, chunk, self._num_mixed_decode_tokens())
+
+    def _num_mixed_decode_tokens(self) -> int:
+        return self.running_batch.batch_size() if self.config.mixed_chunk else 0
 
     def admit(self, req: Req, chunk: int = 0) -> ScheduleBatch:
         """An EXTEND batch of one request that `refusal` has let pass. chunk: as there."""
         if req is self.chunked_req:
             self.chunked_req = None
-            end = self.prefill_adder.chunk_end(req, chunk)
+            end = self.prefill_adder.chunk_end(req, chunk, self._num_mixed_decode_tokens())
         else:
             end = self.prefill_adder.extend_end(req, chunk)
             self.waiting_queue.remove(req)

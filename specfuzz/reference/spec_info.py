@@ -59,8 +59,8 @@ class GenerationBatchResult:
 
     next_token_ids: (bs * stride,) int64, row i valid for accept_lens[i]. accept_lens: (bs,) incl. the bonus.
     new_seq_lens: (bs,) next KV-ready frontier. extra_keep_alive_refs: internal tensors that must outlive the launch.
-    Of a tree: accept_index (bs, S + 1) accepted nodes by level, then -1; tgt_cache_loc, accept_out_cache_loc (bs, S + 1)
-    slots that the accepted path was moved to and from. None for a chain, whose path is the front of its window.
+    Of a tree: accept_index (bs, S + 1) accepted nodes by level, then -1; tgt_cache_loc, accept_out_cache_loc
+    (bs, S + 1) slots that the accepted path was moved to and from. None for a chain, whose path is the window's front.
     """
 
     next_token_ids: Buffer

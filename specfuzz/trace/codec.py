@@ -122,9 +122,10 @@ def _header(line: bytes, name: str) -> tuple[Header, EngineConfig]:
     if marker.format != FORMAT:
         raise TraceError(f"{name} is not a specfuzz trace: its format is `{marker.format}` instead of `{FORMAT}`.")
     if marker.version != FORMAT_VERSION:
+        what = "Use a newer specfuzz" if marker.version > FORMAT_VERSION else "No released specfuzz wrote it"
         raise TraceError(
             f"{name} has version {marker.version} of the trace format, and this specfuzz reads version "
-            f"{FORMAT_VERSION}. Use the specfuzz that wrote it."
+            f"{FORMAT_VERSION}. {what}."
         )
     header: Header = _decode(_HEADER, line, name, 1)
     settings = msgspec.structs.asdict(header.config)

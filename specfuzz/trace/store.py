@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,25 +99,34 @@ class CorpusStore:
 
     def paths(self, bug: Identity | None = None) -> tuple[Path, ...]:
         """Files of the corpus, sorted; with a bug only those that may be of it. Raises StoreError."""
-        start = self.root / FOLDER
         pattern = f"*/*{SUFFIX}" if bug is None else f"{bug.owner}/{bug.oracle}-{bug.phase}-*{SUFFIX}"
-        try:
-            if not start.exists():
-                return ()
-            os.listdir(start)  # glob is silent about a folder that it may not read
-            return tuple(sorted(start.glob(pattern)))
-        except OSError as error:
-            raise StoreError(f"the corpus folder `{start}` can't be listed: {error.strerror}.") from None
+        return files_below(self.root / FOLDER, pattern)
 
     def load(self, bug: Identity | None = None) -> Listing:
         """Every trace (of one bug, if given); a file that can't be read is reported, not fatal."""
-        entries, problems = [], []
-        for path in self.paths(bug):
-            try:
-                entries.append(Stored(path=path, trace=load(path)))
-            except TraceError as error:
-                problems.append(str(error))
-        return Listing(entries=tuple(entries), problems=tuple(problems))
+        return read_all(self.paths(bug))
+
+
+def files_below(start: Path, pattern: str) -> tuple[Path, ...]:
+    """Files below a folder of the corpus, sorted; none if it doesn't exist. Raises StoreError if it can't be listed."""
+    try:
+        if not start.exists():
+            return ()
+        os.listdir(start)  # glob is silent about a folder that it may not read
+        return tuple(sorted(start.glob(pattern)))
+    except OSError as error:
+        raise StoreError(f"the corpus folder `{start}` can't be listed: {error.strerror}.") from None
+
+
+def read_all(paths: Iterable[Path]) -> Listing:
+    """The traces in these files; one that can't be read is reported, not fatal."""
+    entries, problems = [], []
+    for path in paths:
+        try:
+            entries.append(Stored(path=path, trace=load(path)))
+        except TraceError as error:
+            problems.append(str(error))
+    return Listing(entries=tuple(entries), problems=tuple(problems))
 
 
 def _is_same_bug(entry: Stored, trace: Trace, bug: Identity) -> bool:

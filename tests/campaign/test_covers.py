@@ -11,10 +11,10 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.errors import ConfigError
 
 
-@pytest.mark.parametrize("algorithm", ["EAGLE", "NONE"])
-def test_every_pair_of_choices_meets_in_some_configuration(algorithm: str) -> None:
+@pytest.mark.parametrize(("algorithm", "topk"), [("EAGLE", 1), ("EAGLE", 4), ("NONE", 1)])
+def test_every_pair_of_choices_meets_in_some_configuration(algorithm: str, topk: int) -> None:
     factors = Factors()
-    configs = [config for config in covering_configs(factors) if config.algorithm == algorithm]
+    configs = [config for config in covering_configs(factors) if (config.algorithm, config.topk) == (algorithm, topk)]
     columns = {"overlap": factors.overlap, "page_size": factors.page_sizes, "radix": factors.radix}
     if algorithm == "EAGLE":
         columns["spec_steps"] = factors.spec_steps
@@ -26,7 +26,7 @@ def test_every_pair_of_choices_meets_in_some_configuration(algorithm: str) -> No
 
 def test_the_cover_is_small_and_without_repetition() -> None:
     configs = covering_configs(Factors())
-    assert len(set(configs)) == len(configs) <= 32
+    assert len(set(configs)) == len(configs) <= 56
 
 
 def test_the_cover_is_the_same_every_time() -> None:
@@ -35,7 +35,8 @@ def test_the_cover_is_the_same_every_time() -> None:
 
 def test_the_algorithms_take_turns_and_the_plainest_comes_first() -> None:
     configs = covering_configs(Factors())
-    assert [config.algorithm for config in configs[:4]] == ["EAGLE", "NONE", "EAGLE", "NONE"]
+    turn = [("EAGLE", 1), ("NONE", 1), ("EAGLE", 4)]
+    assert [(config.algorithm, config.topk) for config in configs[:6]] == turn * 2
     assert (configs[0].overlap, configs[0].page_size, configs[0].radix) == (True, 1, True)
 
 
@@ -55,6 +56,25 @@ def test_an_impossible_field_is_refused_with_both_names() -> None:
         covering_configs(Factors(algorithms=("EAGLE",), fixed={"draft_token_num": 9}))
     with pytest.raises(ConfigError, match="no field `pages`"):
         covering_configs(Factors(fixed={"pages": 9}))
+
+
+def test_trees_cost_chains_no_pair() -> None:
+    chains = [config for config in covering_configs(Factors()) if config.topk == 1]
+    assert set(chains) == set(covering_configs(Factors(topk=(1,))))
+
+
+def test_a_tree_verifies_nodes_that_it_has_and_more_than_one_path_where_it_can() -> None:
+    found = {config.spec_steps: config.draft_token_num for config in covering_configs(Factors(fixed={"topk": 4}))}
+    assert found == {3: 8, 2: 8, 1: 5}
+    wide = covering_configs(Factors(algorithms=("EAGLE",), fixed={"topk": 2, "spec_steps": 9}))
+    assert {config.draft_token_num for config in wide} == {10}
+
+
+def test_fixed_nodes_leave_out_what_they_do_not_fit_and_mean_a_chain_without_topk() -> None:
+    trees = covering_configs(Factors(algorithms=("EAGLE",), fixed={"topk": 4, "draft_token_num": 8}))
+    assert {config.spec_steps for config in trees} == {2, 3}
+    chains = covering_configs(Factors(algorithms=("EAGLE",), fixed={"draft_token_num": 3}))
+    assert {(config.topk, config.spec_steps) for config in chains} == {(1, 2)}
 
 
 def test_one_configuration_can_be_forced() -> None:

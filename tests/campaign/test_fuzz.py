@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -13,7 +14,7 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity
-from specfuzz.errors import ConfigError
+from specfuzz.errors import ConfigError, MissingPart, TraceError
 from tests.campaign.fakes import (
     NO_LARGE_EVICTION,
     NO_STOP,
@@ -148,3 +149,71 @@ def test_every_finding_is_shrunk_once() -> None:
     (finding,) = fuzz(oracles=(NO_STOP,), max_examples=150, shrink=shrink).findings
     assert calls == [finding.found]
     assert len(finding.trace.steps) == 1
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """Says yes from that question on."""
+    ticks = count()
+    return lambda: next(ticks) >= calls
+
+
+def test_a_stop_ends_the_campaign_with_what_it_has() -> None:
+    report = fuzz(oracles=(NO_STOP,), max_examples=30_000, configs=covering_configs(Factors()), stop=after(60))
+    assert report.interrupted and report.examples < 100 and [f.identity for f in report.findings] == [STOPPED]
+    assert not fuzz(max_examples=3).interrupted
+
+
+def test_an_interrupt_loses_no_finding_whenever_it_comes() -> None:
+    def interrupted(*_arguments: object) -> Trace:
+        raise KeyboardInterrupt
+
+    for report in (
+        fuzz(oracles=(NO_STOP,), max_examples=150, shrink=interrupted),
+        fuzz(
+            oracles=(NO_STOP,), max_examples=150, progress=lambda line: interrupted() if "holds" not in line else None
+        ),
+        fuzz(system=Failing(KeyboardInterrupt()), oracles=(NO_STOP,), max_examples=3000),
+    ):
+        assert report.interrupted and report.error is None
+    assert [f.identity for f in report.findings] == [STOPPED]
+
+
+class Failing(BareSystem):
+    """Works for a while, then its reset raises."""
+
+    def __init__(self, error: BaseException, *, works: int = 6) -> None:
+        self.error, self.left = error, works
+
+    def reset(self, config: EngineConfig) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        super().reset(config)
+
+
+def test_what_ends_a_campaign_early_takes_no_finding_along() -> None:
+    report = fuzz(system=Failing(MissingPart("it is gone")), oracles=(NO_STOP,), max_examples=3000)
+    assert report.error is not None and [f.identity for f in report.findings] == [STOPPED]
+    with pytest.raises(MissingPart):
+        fuzz(system=Failing(MissingPart("it was never here"), works=0))
+
+
+def test_a_finding_that_can_not_be_shrunk_stays_as_it_was_found() -> None:
+    def shrink(trace: Trace, system: object, oracles: object) -> Trace:
+        raise TraceError("there is nothing to shrink: the events show no violation")
+
+    report = fuzz(oracles=(NO_STOP,), max_examples=150, shrink=shrink)
+    assert report.error is None and report.findings[0].trace == report.findings[0].found
+
+
+def test_a_configuration_that_only_the_reset_refuses_is_left_out_too() -> None:
+    class Picky(BareSystem):
+        def reset(self, config: EngineConfig) -> None:
+            if not config.overlap:
+                raise ConfigError("`overlap`=False is not supported here.")
+            super().reset(config)
+
+    report = fuzz(system=Picky(), oracles=(NO_STOP,), max_examples=150)
+    assert report.refused == ((CONFIGS[1], "`overlap`=False is not supported here."),) and len(report.findings) == 1
+    with pytest.raises(ConfigError, match="overlap"):
+        fuzz(system=Picky(), configs=CONFIGS[1:2])

@@ -18,8 +18,8 @@ from specfuzz.core.notation import parse_events
 from specfuzz.core.oracle import Oracle
 from specfuzz.core.port import System
 from specfuzz.core.trace import Trace
-from specfuzz.errors import ConfigError, UsageError
-from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, SILENT, Crashing, Mutated
+from specfuzz.errors import ConfigError, MissingPart, TraceError, UsageError
+from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, SILENT, Crashing, Mutated, Stillborn
 
 SYSTEMS = {"silent-retract": Mutated, "crashing": Crashing, "harmless": BareSystem}
 
@@ -135,3 +135,45 @@ def test_an_oracle_is_also_asked_behind_a_violation_of_another() -> None:
     )
     rules: tuple[Oracle, ...] = (NO_STOP, RETRACT_IS_HONEST)
     assert first_violations(Mutated(), EngineConfig(), events, rules) == {"nothing-stops": 12, "retract-is-honest": 13}
+
+
+def test_a_stop_keeps_the_seeds_that_were_tried_to_their_end() -> None:
+    killed: list[str] = []
+    report = kill(
+        Planted("silent-retract"), Planted("harmless"), seeds=3, progress=killed.append, stop=lambda: len(killed) == 2
+    )
+    assert report.interrupted and [(m.name, len(m.seeds)) for m in report.mutants] == [("silent-retract", 2)]
+    hasty = kill(Planted("harmless"), stop=lambda: True)
+    assert hasty.interrupted and hasty.mutants == ()  # not a survivor: it did not get its time
+
+
+def test_what_ends_it_early_takes_no_kill_along() -> None:
+    def opened(name: str) -> System:
+        if name == "harmless":
+            raise MissingPart("the engine is gone")
+        return SYSTEMS[name]()
+
+    report = kill(Planted("silent-retract"), Planted("harmless"), open_mutant=opened)
+    assert report.killed == 1 and str(report.error) == "the engine is gone"
+    with pytest.raises(MissingPart):
+        kill(Planted("harmless"), open_mutant=opened)
+
+
+def test_a_mutant_without_an_oracle_is_refused_before_anything_runs() -> None:
+    lines: list[str] = []
+    with pytest.raises(UsageError, match="`kv-in-order`"):
+        kill(Planted("silent-retract"), Planted("harmless", ("kv-in-order",)), progress=lines.append)
+    assert lines == []
+
+
+def test_a_kill_that_can_not_be_shrunk_is_a_kill() -> None:
+    def shrink(trace: Trace, system: System, oracles: Any) -> Trace:
+        raise TraceError("there is nothing to shrink")
+
+    report = kill(Planted("silent-retract"), shrink=shrink)
+    assert report.killed == 1 and report.mutants[0].shrunk_events is None
+
+
+def test_a_clean_engine_that_does_not_start_vouches_for_nothing() -> None:
+    (mutant,) = kill(Planted("silent-retract"), clean=Stillborn(), max_examples=60, seeds=1).mutants
+    assert not mutant.killed and "clean:engine-fault/engine/crash" in mutant.seeds[0].other

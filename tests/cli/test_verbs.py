@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from specfuzz.core.event import Event
 from specfuzz.core.notation import format_events
+from specfuzz.core.receipt import Receipt
 from specfuzz.trace import load
 from tests.cli.command import Answer, is_one_sentence, process, specfuzz
+from tests.cli.systems_that_fail import CrashesOnce, CrashesOnRetract, HangsAtStart, registered
 
 CLEAN = "submit(a,5,12) prefill(a) settle prepare verify(a=3) publish settle"
 #: Found and shrunk by `specfuzz demo`.
@@ -76,17 +79,58 @@ def test_an_unwritable_corpus_is_said_before_anything_runs() -> None:
     assert answer.status == 2 and not answer.out and is_one_sentence(answer.err)
 
 
-def test_a_finding_that_cannot_be_saved_is_still_printed(tmp_path: Path) -> None:
+def test_a_finding_that_the_corpus_does_not_take_is_kept_and_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    (corpus / "regressions").write_text("a file where the folder should be")
-    answer = fuzz_broken("--corpus", corpus, "--json")
-    assert answer.status == 2 and answer.json["error"]["kind"] == "store-error"
-    entry = answer.json["violations"][0]
-    assert entry["trace"] is None and entry["notation"].startswith("submit(")
-    answer = fuzz_broken("--corpus", corpus)
-    assert "VIOLATED" in answer.out and "specfuzz replay --system mutated:" in answer.out
-    assert "Traceback" not in answer.err and "can't be" in answer.err
+
+    class Spoils(CrashesOnRetract):
+        def apply(self, event: Event) -> Receipt:  # while the campaign runs, somebody puts a file there
+            if not corpus.exists():
+                corpus.write_text("a file where the folder should be")
+            return super().apply(event)
+
+    for flags in (["--json"], []):
+        registered(monkeypatch, Spoils)
+        answer = specfuzz(
+            "fuzz", "--system", "failing", "--seed", "1", "--max-examples", "60", *SMALL, "--corpus", corpus, *flags
+        )
+        assert answer.status == 2 and "can't be written" in answer.err and "Traceback" not in answer.err
+        if flags:
+            assert answer.json["error"]["kind"] == "store-error"
+            (entry,) = answer.json["violations"]
+            assert entry["trace"].startswith("findings/") and entry["notation"].startswith("submit(")
+        else:
+            assert "VIOLATED" in answer.out and "specfuzz replay findings/" in answer.out
+        corpus.unlink()
+
+
+def test_an_engine_that_hangs_before_the_first_event_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered(monkeypatch, HangsAtStart)
+    for verb in (["fuzz", "--max-examples", "3", *SMALL], ["replay", CLEAN], ["explain", CLEAN]):
+        answer = specfuzz(verb[0], "--system", "failing", *verb[1:], "--json")
+        assert (answer.status, answer.json["verdict"]) == (1, "violated"), answer
+        (entry,) = answer.json["violations"]
+        assert (entry["oracle"], entry["phase"]) == ("engine-fault", "hang")
+    answer = specfuzz("replay", "--system", "failing", CLEAN)
+    assert "VIOLATED engine-fault [hang]" in answer.out and f"'{CLEAN}'" in answer.out
+    assert "specfuzz replay --system failing" in (text := specfuzz("fuzz", "--system", "failing", *SMALL).out)
+    assert "'idle'" in text or " idle" in text  # an empty line of events would be refused
+
+
+def test_a_finding_that_does_not_come_about_again_is_reported_as_it_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def once() -> type[CrashesOnce]:
+        return type("Once", (CrashesOnce,), {})  # counts its own crashes
+
+    flaky = once()
+    registered(monkeypatch, lambda: flaky())
+    answer = specfuzz("fuzz", "--system", "failing", "--seed", "1", "--max-examples", "60", *SMALL, "--json")
+    assert answer.status == 1, answer
+    (entry,) = answer.json["violations"]
+    assert entry["oracle"] == "engine-fault" and len(load(entry["trace"]).steps) == entry["events"]
+    flaky = once()
+    answer = specfuzz("replay", "submit(a,3,3) prefill(a) settle retract(a)", "--system", "failing")
+    assert answer.status == 1 and "it did not come about again: the engine is not deterministic" in answer.out
 
 
 def test_an_asked_for_oracle_that_never_applied_cannot_say() -> None:
@@ -156,6 +200,17 @@ def test_mutants_have_their_keys() -> None:
     assert {"equivalent", "redundant_oracles"} <= set(data)
     for mutant in data["mutants"]:
         assert keys | {"shrunk_events", "needs"} <= set(mutant) and (mutant["seeds_found"], mutant["seeds"]) == (2, 2)
+
+
+def test_listed_mutants_have_the_same_keys() -> None:
+    data = specfuzz("mutants", "--list", "--seed", "7", "--json").json
+    tried = specfuzz("mutants", MUTANT, "--seeds", "1", "--json").json
+    assert set(data) == set(tried) and data["seed"] == 7
+    assert (data["killed"], data["total"], data["redundant_oracles"]) == (0, len(data["mutants"]), [])
+    for mutant in data["mutants"]:
+        assert set(mutant) >= set(tried["mutants"][0]) and mutant["summary"] and mutant["killed_by"]
+        assert (mutant["killed"], mutant["by"], mutant["seeds_found"], mutant["seeds"]) == (False, [], 0, 0)
+        assert mutant["events_to_find"] is mutant["seconds_to_find"] is mutant["shrunk_events"] is None
 
 
 def test_a_survivor_is_status_1() -> None:

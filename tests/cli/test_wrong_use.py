@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,82 @@ def test_a_folder_and_a_device_are_no_traces(tmp_path: Path) -> None:
     for name in (tmp_path, Path("/dev/null")):
         answer = specfuzz("replay", name)
         assert answer.status == 2 and is_one_sentence(answer.err), answer
+
+
+LONG = "A" * 1_000_000
+WITHOUT_END = {
+    "an algorithm": ["fuzz", "--algorithm", LONG],
+    "a seed": ["fuzz", "--seed", "9" * 5000],
+    "a command": [LONG],
+    "an option": ["fuzz", "--" + LONG],
+    "a system": ["replay", NOTATION, "--system", "re\nfer\x1b[2Jence " + LONG],
+    "an oracle": ["oracles", "a b " * 100_000],
+    "a config value": ["fuzz", "--config", "num_pages=" + LONG],
+    "an event": ["replay", f"submit({LONG},1,2)"],
+    "a file": ["replay", LONG + ".jsonl"],
+    "a baseline": ["fuzz", "--baseline", LONG],
+    "a corpus": ["fuzz", "--corpus", LONG],
+    "a checkout": ["fuzz", "--system", "sglang", "--engine-path", LONG],
+}
+
+
+@pytest.mark.parametrize("arguments", WITHOUT_END.values(), ids=WITHOUT_END.keys())
+def test_a_value_without_end_is_not_repeated_to_its_end(arguments: list[str]) -> None:
+    answer = specfuzz(*arguments, "--json")
+    assert answer.status == 2 and is_one_sentence(answer.err) and len(answer.err) < 4100
+    assert answer.json["error"]["message"] in answer.err and len(answer.out) < 5000
+    assert answer.err.strip().isprintable()
+
+
+EMPTY = [
+    ["oracles", ""], ["oracles", "page-has-one-owner", " "], ["oracles", "--oracles", ""], ["fuzz", "--oracles", ","],
+    ["fuzz", "--system", ""], ["fuzz", "--algorithm", ""], ["fuzz", "--baseline", ""], ["fuzz", "--engine-path", ""],
+    ["fuzz", "--corpus", ""], ["mutants", ""], ["systems", "install", ""], ["shrink", ""], ["fuzz", "--config", ""],
+    [""],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", EMPTY, ids=" ".join)
+def test_an_empty_name_is_not_taken_for_one_left_out(arguments: list[str]) -> None:
+    answer = specfuzz(*arguments)
+    assert (answer.status, answer.out) == (2, "") and is_one_sentence(answer.err), answer
+
+
+@pytest.mark.parametrize("flag", ["--json=1", "--json=", "--json=true"])
+def test_json_with_a_value_is_refused_as_json(flag: str) -> None:
+    answer = specfuzz("oracles", flag)
+    assert answer.status == 2 and answer.json["verdict"] == "error" and is_one_sentence(answer.err)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [".".join("a" * 100_000) + " = 1", "\n" * 300_000, "a = " + "[" * 200_000, "known = " + "9" * 200_000],
+    ids=["a key of many parts", "large", "deep", "a number without end"],
+)
+def test_a_hostile_baseline_is_one_sentence_at_once(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "known.toml"
+    file.write_text(content)
+    started = time.monotonic()
+    answer = specfuzz("replay", NOTATION, "--baseline", file)
+    assert answer.status == 2 and is_one_sentence(answer.err), answer
+    assert time.monotonic() - started < 10  # it took minutes, and gigabytes
+
+
+@pytest.mark.parametrize("verb", ["fuzz", "mutants", "shrink"])
+@pytest.mark.parametrize("place", ["a loop", "a dangling link", "taken", "a file", "owner"])
+def test_a_place_that_can_not_be_written_is_said_before_anything_runs(verb: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / "a file").write_text("precious")
+    (tmp_path / "a loop").symlink_to("a loop")
+    (tmp_path / "a dangling link").symlink_to("/proc/nowhere")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "regressions").write_text("precious")
+    (tmp_path / "owner" / "regressions").mkdir(parents=True)
+    (tmp_path / "owner" / "regressions" / "scheduler").write_text("precious")
+    asked = {
+        "fuzz": ["fuzz", "--max-examples", "1", "--corpus", tmp_path / place],
+        "mutants": ["mutants", "--corpus", tmp_path / place],
+        "shrink": ["shrink", NOTATION, "--out", tmp_path / place / "regressions" / "scheduler" / "small.jsonl"],
+    }[verb]
+    answer = specfuzz(*asked)
+    assert (answer.status, answer.out) == (2, "") and is_one_sentence(answer.err), answer
+    assert "can't be written" in answer.err

@@ -20,6 +20,8 @@ verdicts = st.sampled_from(list(Verdict))
     ("fields", "named"),
     [
         ({"spec_steps": 5}, ("draft_token_num", "spec_steps")),
+        ({"topk": 4, "draft_token_num": 3}, ("draft_token_num", "spec_steps")),
+        ({"topk": 2, "spec_steps": 1}, ("draft_token_num", "topk")),
         ({"num_pages": 3}, ("num_pages", "page_size")),
         ({"num_pages": 1, "page_size": 64}, ("num_pages", "page_size")),
         ({"page_size": 3}, ("page_size",)),

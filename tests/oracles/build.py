@@ -240,6 +240,7 @@ def capabilities(config: EngineConfig) -> Capability:
         found |= Capability.CHUNKED_PREFILL
     if config.speculative:
         found |= Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS
+        found |= Capability.TREE if config.topk > 1 else Capability.NONE
     return found
 
 

@@ -15,10 +15,12 @@ from tests.oracles import (
     rows_chunks,
     rows_content,
     rows_device,
+    rows_liveness,
     rows_pools,
     rows_requests,
     rows_results,
     rows_scheduler,
+    rows_tree,
     rows_twins,
 )
 from tests.oracles.build import EAGLE, reached, req, step, verdict
@@ -32,8 +34,10 @@ TABLES: dict[str, Rows] = (
     | rows_pools.ROWS
     | rows_content.ROWS
     | rows_chunks.ROWS
+    | rows_liveness.ROWS
+    | rows_tree.ROWS
 )
-GOALS = rows_twins.GOALS | rows_chunks.GOALS
+GOALS = rows_twins.GOALS | rows_chunks.GOALS | rows_liveness.GOALS | rows_tree.GOALS
 NAMES = sorted(TABLES)
 
 

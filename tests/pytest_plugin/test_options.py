@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import specfuzz.state_machine.profiles
+import specfuzz.suite.settings  # noqa: F401  both before pytester notes what is imported: it forgets whatever comes later
+
 pytest_plugins = ["pytester"]
 
 
@@ -34,7 +37,7 @@ def test_pytest_finds_the_plugin() -> None:
 )
 def test_a_bad_value_is_one_sentence(pytester: pytest.Pytester, option: str, value: str, sentence: str) -> None:
     pytester.makepyfile(test_one="def test_one(): pass")
-    found = pytester.runpytest_subprocess(f"--specfuzz-{option}={value}")
+    found = pytester.runpytest_inprocess(f"--specfuzz-{option}={value}")
     assert found.ret == pytest.ExitCode.USAGE_ERROR
     found.stderr.fnmatch_lines([f"ERROR: {sentence.replace('[', '[[]')}"])
     assert "Traceback" not in found.stderr.str() and len([line for line in found.stderr.lines if line]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -11,26 +12,17 @@ pytest_plugins = ["pytester"]
 
 BUG, ORACLE = "mutated:reserve-1x", "reserve-covers-two-rounds"
 NODE = "test_mine.py::TestMine::test_holds"
-SUITE = '''
-"""The bookkeeping of my scheduler."""
-
-import specfuzz
-
-
-class TestMine(specfuzz.machine(system="{system}", config={{"page_size": 4}})):
-    """No interleaving breaks a rule."""
-
-
-def test_reserve():
-    specfuzz.run("reference", "submit(a,2,2) prefill(a) prepare").must_hold("reserve-covers-two-rounds")
-'''
+#: The Python blocks of the page that users read, so that what it shows is what is tested.
+SUITE, CONFTEST, _SCHEDULER, OWN_ORACLE = re.findall(
+    r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "pytest.md").read_text("utf-8"), re.DOTALL
+)
 #: Few enough for a quick run, many enough for the planted bug.
 SHORT = ("--specfuzz-seed", "1", "--specfuzz-max-examples", "20")
 
 
 def suite(pytester: pytest.Pytester, system: str) -> Path:
     pytester.makeini("[pytest]")  # so that this folder is the root wherever the temporary folder lies
-    return pytester.makepyfile(test_mine=SUITE.format(system=system))
+    return pytester.makepyfile(test_mine=SUITE.replace(BUG, system))
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
@@ -104,46 +96,27 @@ def test_workers_share_the_seed_and_send_their_counts_home(pytester: pytest.Pyte
 @pytest.mark.slow
 def test_an_own_oracle_judges_beside_ours(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]")
-    pytester.makepyfile(
-        test_own='''
-        import specfuzz
-        from specfuzz import Clash, Clock, Owner, Scope, Verdict
-
-
-        @specfuzz.oracle(
-            "answers-are-short", formula="len(output_ids) <= 1", clock=Clock.HOST, owner=Owner.RESULT_PROCESSOR,
-            scope=Scope.REQUEST, source="our product", twin="result-settles",
-        )
-        def answers_are_short(step, req):
-            """Our users read no more."""
-            if len(req.output_ids) <= 1:
-                return Verdict.HOLDS
-            return Clash(f"{len(req.output_ids)} <= 1", f"{req.rid} has that many tokens", "one is allowed")
-
-
-        class TestOwn(specfuzz.machine(config=specfuzz.EngineConfig(), oracles=["answers-are-short"])):
-            pass
-        '''
-    )
+    strict = OWN_ORACLE.replace("64", "1")
+    machine = "specfuzz.machine(config=specfuzz.EngineConfig(), oracles=['answers-are-short'])"
+    pytester.makepyfile(test_own=f"import specfuzz\n{strict}\n\nclass TestOwn({machine}):\n    pass\n")
     found = run(pytester)
     found.assert_outcomes(failed=1)
     found.stdout.fnmatch_lines(
-        ["VIOLATED answers-are-short [[]host, result_processor, *]", "source *our product", "1 oracle applied; *"]
+        [
+            "VIOLATED answers-are-short [[]host, result_processor, *]",
+            "source *our product's contract",
+            "1 oracle applied; *",
+        ]
     )
 
 
 @pytest.mark.slow
-def test_the_database_of_the_loaded_hypothesis_profile_is_used(pytester: pytest.Pytester) -> None:
+def test_the_database_of_the_loaded_hypothesis_profile_is_used(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")  # the other profile would ask GitHub
     suite(pytester, BUG)
-    pytester.makeconftest(
-        """
-        from hypothesis import settings
-        from hypothesis.database import DirectoryBasedExampleDatabase
-
-        settings.register_profile("ours", database=DirectoryBasedExampleDatabase("examples"))
-        settings.load_profile("ours")
-        """
-    )
+    pytester.makeconftest(CONFTEST.replace(".hypothesis/examples", "examples"))
     run(pytester, "-k", "TestMine").assert_outcomes(failed=1, deselected=1)
     [file] = stored(pytester)
     kept = [entry.read_bytes() for entry in (pytester.path / "examples").rglob("*") if entry.is_file()]
@@ -160,7 +133,8 @@ def test_a_known_finding_is_an_expected_failure(pytester: pytest.Pytester) -> No
     pytester.path.joinpath("known.toml").write_text("\n".join(known))
     found = run(pytester, "--specfuzz-baseline", "known.toml", "-rx")
     found.assert_outcomes(xfailed=1, passed=1)
-    found.stdout.fnmatch_lines([f"known: {ORACLE}/scheduler/*test_mine.py::TestMine: planted*"])
+    found.stdout.fnmatch_lines(["0 violations", f"known: {ORACLE}/scheduler/* test_mine.py::TestMine:*"])
+    found.stdout.fnmatch_lines([f"XFAIL {NODE} - known: {ORACLE}/scheduler/*: planted*"])
     assert not stored(pytester)
 
 

@@ -32,13 +32,13 @@ WIDTH = 24
 class Rows:
     """`count` texts whose positions lie in scattered slots of one pool; slot 0 is padding, as in the engine."""
 
-    def __init__(self, count: int, xp: Arrays | None = None, seed: int = 0) -> None:
-        """xp: numpy or torch. seed: of the slots."""
+    def __init__(self, count: int, xp: Arrays | None = None, seed: int = 0, width: int = WIDTH) -> None:
+        """xp: numpy or torch. seed: of the slots. width: cells per row."""
         self.xp = xp or host_arrays()
-        slots = list(range(1, count * WIDTH + 1))
+        slots = list(range(1, count * width + 1))
         Random(seed).shuffle(slots)
-        self.row_slots = [slots[row * WIDTH : (row + 1) * WIDTH] for row in range(count)]
-        self.weights = Weights(WIDTH, self.xp)
+        self.row_slots = [slots[row * width : (row + 1) * width] for row in range(count)]
+        self.weights = Weights(width, self.xp)
         self.target_v1, self.target_v2, self.draft_kv = (self.xp.full((len(slots) + 1,), JUNK) for _ in range(3))
         self.texts = [Continuation(prompt_tokens(f"r{row}", 2 + row)) for row in range(count)]
 

@@ -15,7 +15,9 @@ from tests.reference.memory import open_engine
 
 MOST_ITERATIONS = 400
 #: Pages in which every request of these seeds fits alone, but not all at once.
-TIGHT = 40
+TIGHT, TIGHT_TREE = 40, 66
+#: Four branches of three levels, eight nodes.
+TREE = {"algorithm": "EAGLE", "topk": 4, "draft_token_num": 8}
 
 
 @dataclass
@@ -89,6 +91,15 @@ ENGINES = [
         (1, TIGHT, {}, f"{algorithm}-tight"),
         (4, 64, {"radix": False}, f"{algorithm}-no-tree"),
     )
+] + [
+    pytest.param({**TREE, "page_size": page_size, "num_pages": pages, **more}, id=f"EAGLE-topk-4-{name}")
+    for page_size, pages, more, name in (
+        (1, 256, {}, "page-1"),
+        (4, 96, {}, "page-4"),
+        (16, 72, {"spec_steps": 2, "draft_token_num": 21}, "page-16"),
+        (1, TIGHT_TREE, {}, "tight"),
+        (4, 40, {"topk": 2, "draft_token_num": 4}, "page-4-tight"),
+    )
 ]
 
 
@@ -111,17 +122,26 @@ def test_the_pools_are_whole_at_the_end(fields: dict[str, object], overlap: bool
     assert sorted(engine.req_to_token_pool.free_slots) == list(range(1, engine.config.max_reqs + 1))
 
 
-@pytest.mark.parametrize("algorithm", ["NONE", "EAGLE"])
-def test_overlap_changes_no_text(algorithm: str) -> None:
+@pytest.mark.parametrize("fields", [{"algorithm": "NONE"}, {"algorithm": "EAGLE"}, TREE], ids=["NONE", "EAGLE", "tree"])
+def test_overlap_changes_no_text(fields: dict[str, object]) -> None:
     """Two different runs: another order of launches, another run of accept lengths."""
-    normal, overlap = (drive(overlap=overlap, seed=4, algorithm=algorithm) for overlap in (False, True))
+    normal, overlap = (drive(overlap=overlap, seed=4, **fields) for overlap in (False, True))
     assert normal.texts() == overlap.texts()
 
 
-def test_a_tight_pool_does_retract() -> None:
+@pytest.mark.parametrize(
+    ("pages", "fields"), [(TIGHT, {"algorithm": "EAGLE"}), (TIGHT_TREE, TREE)], ids=["EAGLE", "tree"]
+)
+def test_a_tight_pool_does_retract(pages: int, fields: dict[str, object]) -> None:
     """Otherwise the tests above say nothing about retraction."""
-    client = drive(overlap=True, seed=2, algorithm="EAGLE", page_size=1, num_pages=TIGHT)
+    client = drive(overlap=True, seed=2, page_size=1, num_pages=pages, **fields)
     assert sum(req.retraction_count for req in client.reqs.values()) > 0
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["normal", "overlap"])
+def test_a_tree_emits_what_a_chain_emits_with_the_same_accept_lengths(overlap: bool) -> None:
+    chain, tree = (drive(overlap=overlap, seed=5, num_pages=512, **fields) for fields in ({"algorithm": "EAGLE"}, TREE))
+    assert chain.iteration == tree.iteration and chain.texts() == tree.texts()
 
 
 def test_overlap_settles_one_launch_late() -> None:

@@ -128,3 +128,22 @@ def test_the_clean_toy_holds_on_every_bugs_trace(bug: str) -> None:
     trace = record(ToySystem(bug, name="bad"), text)
     assert trace.expected is not None
     assert replay_trace(trace, ToySystem(), ORACLES).came_about
+
+
+class HangsAtStart(ToySystem):
+    def reset(self, config: EngineConfig) -> None:
+        raise EngineFault("no answer within 3 seconds", kind="hang")
+
+
+def test_an_engine_that_fails_before_the_first_event_is_a_finding() -> None:
+    trace = record(ToySystem())
+    again = replay_trace(trace, HangsAtStart(), ORACLES)
+    assert (again.got, again.verdict) == (("engine-fault", "engine", "hang"), Verdict.VIOLATED)
+    assert again.fault is not None and not again.came_about
+    assert (again.applied, again.skipped, again.trace.events) == (0, 7, trace.events)
+    assert replay_many(trace, HangsAtStart(), ORACLES, repeat=3).deterministic
+
+
+def test_repetitions_end_when_they_are_stopped() -> None:
+    repeats = replay_many(record(ToySystem()), ToySystem(), ORACLES, repeat=9, stop=iter([False, False, True]).__next__)
+    assert repeats.repeats == 3 and repeats.deterministic

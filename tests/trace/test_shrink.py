@@ -14,7 +14,7 @@ from specfuzz.core.event import Event, Idle, Prefill, Prepare, Submit, Verify
 from specfuzz.core.notation import format_events, parse_events
 from specfuzz.core.trace import TraceStep
 from specfuzz.core.verdict import Identity
-from specfuzz.errors import TraceError
+from specfuzz.errors import EngineFault, TraceError
 from specfuzz.session import Session
 from specfuzz.trace import Ran, Shrunk, lowering, session_run, shrink_events, shrink_trace
 from tests.trace.strategies import events as any_event
@@ -236,3 +236,12 @@ def test_any_failing_run_shrinks_to_a_fixpoint(events: list[Event], bug: str) ->
     twice = shrink_events(once.config, once.events, run)
     assert once.minimal and once.repeatable
     assert (twice.config, twice.steps) == (once.config, once.steps)
+
+
+def test_an_engine_that_does_not_start_shows_nothing_to_shrink() -> None:
+    class HangsAtStart(ToySystem):
+        def reset(self, config: EngineConfig) -> None:
+            raise EngineFault("no answer within 3 seconds", kind="hang")
+
+    with pytest.raises(TraceError, match="fails before the first event: no answer within 3 seconds"):
+        shrink_events(BIG, parse_events(NOISE), session_run(HangsAtStart(), ORACLES))

@@ -133,3 +133,35 @@ def test_a_folder_in_the_way_is_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="can't be written"):
         write_atomically(tmp_path / "t.jsonl", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def everything_in(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*")}
+
+
+def test_asking_whether_a_corpus_can_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    for root in (tmp_path / "new" / "corpus", tmp_path):
+        CorpusStore(root).check_writable()
+        assert everything_in(tmp_path) == set()
+    store = CorpusStore(tmp_path)
+    store.add(SHORT)
+    before = everything_in(tmp_path)
+    store.check_writable()
+    assert everything_in(tmp_path) == before
+
+
+def test_a_corpus_that_can_not_work_says_so_when_it_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("/proc/nowhere/at/all")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "regressions").write_text("precious")
+    owner = tmp_path / "owner" / "regressions"
+    owner.mkdir(parents=True)
+    (owner / "kv_allocator").write_text("precious")
+    before = everything_in(tmp_path)
+    for name in ("file", "loop", "dangling", "taken", "owner", "\0"):
+        with pytest.raises(StoreError, match="can't be written") as caught:
+            CorpusStore(tmp_path / name).check_writable()
+        assert "\n" not in str(caught.value)
+    assert everything_in(tmp_path) == before

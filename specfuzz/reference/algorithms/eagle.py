@@ -106,7 +106,7 @@ class EagleWorkerV2:
         )
 
     def seeds(self, batch: ScheduleBatch, best: Buffer, frontier: Buffer) -> Buffer:
-        """topk_index for the round that starts at `frontier` (bs,): of a chain the draft's best proposal (bs,) itself."""
+        """topk_index of the round that starts at `frontier` (bs,): of a chain the draft's best proposal (bs,)."""
         return best
 
     def _draft_state(self, batch: ScheduleBatch) -> tuple[Buffer, Buffer]:
@@ -126,7 +126,10 @@ ALGORITHMS.register(
     Algorithm(
         name="EAGLE",
         summary="proposals from relayed draft state: a chain of S (topk 1), or the K best nodes of a tree of S levels",
-        capabilities=(Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS | Capability.MIXED_CHUNK | Capability.TREE),
+        capabilities=(
+            Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS | Capability.MIXED_CHUNK
+            | Capability.TREE
+        ),
         publishes="after accept (and the move of a tree's path), before draft-extend: C + accept_len",
         relays="bonus token, first topk proposals (topk_index), hidden state; draft KV stays at the target's slots",
         make_worker=_make_worker,

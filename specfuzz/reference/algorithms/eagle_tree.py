@@ -1,8 +1,8 @@
 """EAGLE with topk > 1: a tree of proposals with a branch per seed, verified in one window of K nodes.
 
-Order on the forward stream: plan -> copy of the prefix's partial page -> draft -> verify and walk -> bonus -> move of the
-accepted path to the front of the window -> PUBLISH -> draft-extend -> seeds (-> stash, by the scheduler). What follows
-the move takes the window for that of a chain.
+Order on the forward stream: plan -> copy of the prefix's partial page -> draft -> verify and walk -> bonus -> move of
+the accepted path to the front of the window -> PUBLISH -> draft-extend -> seeds (-> stash, by the scheduler). What
+follows the move takes the window for that of a chain.
 Source: sglang 0.5.23 speculative/eagle_worker_v2.py, eagle_worker_common.py (behaviour).
 """
 

@@ -50,6 +50,7 @@ _ALWAYS = (
     | Capability.CONTENT_VIEW
     | Capability.TREE_VIEW
     | Capability.WRITE_RECORDS
+    | Capability.METRICS_VIEW
 )
 
 
@@ -75,7 +76,8 @@ class ReferenceSystem:
         tree = config.speculative and config.topk > 1
         if tree and Capability.TREE not in algorithm.capabilities:
             raise ConfigError(
-                f"`topk`={config.topk} does not fit `algorithm`={config.algorithm}: its worker drafts chains. Set topk=1."
+                f"`topk`={config.topk} does not fit `algorithm`={config.algorithm}: its worker drafts chains only. "
+                "Set topk=1."
             )
         if config.mixed_chunk and Capability.MIXED_CHUNK not in algorithm.capabilities:
             able = [name for name in ALGORITHMS.names() if Capability.MIXED_CHUNK in ALGORITHMS.get(name).capabilities]
@@ -187,9 +189,9 @@ class ReferenceSystem:
 
     def _launch(self, batch: ScheduleBatch, flips: dict[str, int]) -> dict[str, Any]:
         self.scheduler.model_runner.draft_flip_at = flips
-        rows, mode = _rids_of(batch.reqs), batch.forward_mode.value
         self.scheduler.launch(batch)
-        return {"launch": self.watcher.count, "mode": mode, "rows": rows}
+        launched = self.watcher.open[-1]
+        return {"launch": launched.number, "mode": launched.mode, "rows": launched.rids}
 
     def _publish(self, event: Publish) -> dict[str, Any]:
         record = self.watcher.oldest_unpublished()

@@ -9,6 +9,7 @@ from specfuzz.core.snapshot import (
     BatchView,
     CachedPath,
     DeviceView,
+    MetricsView,
     PoolView,
     RaceView,
     RelayRow,
@@ -55,6 +56,7 @@ class Viewer:
         self._cells: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._device: tuple[Any, DeviceView] | None = None
         self._relay: tuple[Any, RelayView] | None = None
+        self._metrics: MetricsView | None = None
 
     def snapshot(self, writes: tuple[WriteRecord, ...], *, idle: bool) -> Snapshot:
         """The state now. writes: made since the last snapshot."""
@@ -84,7 +86,18 @@ class Viewer:
             writes=writes,
             races=tuple([_race(race) for race in races]),
             on_idle=idle,
+            metrics=self._metrics_view(),
         )
+
+    def _metrics_view(self) -> MetricsView:
+        found = self._system.scheduler.result_processor.metrics_reporter
+        last = self._metrics
+        if last is None or last.spec_num_forward_ct != found.spec_num_forward_ct:
+            last = self._metrics = MetricsView(
+                spec_num_forward_ct=found.spec_num_forward_ct, spec_num_accept_tokens=found.spec_num_accept_tokens,
+                spec_num_correct_drafts=found.spec_num_correct_drafts,
+            )  # fmt: skip
+        return last
 
     def _req(self, req: Req) -> ReqView:
         kv, gone = req.kv, req.rid in self._system.gone
@@ -106,7 +119,7 @@ class Viewer:
             kv_allocated_len=kv.kv_allocated_len,
             cache_protected_len=kv.cache_protected_len, req_pool_idx=row, slots=tuple(slots or ()),
             finished_reason="abort" if gone else req.finished_reason, finished_len=req.finished_len,
-            to_finish=req.to_finish is not None, is_retracted=req.is_retracted, retraction_count=req.retraction_count,
+            to_finish=req.to_finish is not None and not gone, is_retracted=req.is_retracted, retraction_count=req.retraction_count,
             decode_batch_idx=req.decode_batch_idx, extend_batch_idx=req.extend_batch_idx,
             inflight_middle_chunks=req.inflight_middle_chunks, spec_verify_ct=req.spec_verify_ct,
             spec_num_correct_drafts=req.spec_num_correct_drafts,

@@ -28,10 +28,11 @@ class EngineProcess:
 
     def __init__(self, python: Path, engine_path: str | None = None, memory_limit: int | None = None) -> None:
         """Start it and import SGLang there; raises MissingPart if that fails. memory_limit: bytes beyond the import."""
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
         package = Path(specfuzz.__file__).parent
         script = Path(__file__).with_name("process.py")
         try:
+            self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
+            self._selector = selectors.DefaultSelector()
             self._child = subprocess.Popen(
                 [str(python), "-I", str(script), str(package)],
                 stdin=subprocess.PIPE,
@@ -40,12 +41,10 @@ class EngineProcess:
                 env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
                 start_new_session=True,  # an interrupt at the terminal reaches the client, which closes the pipe
             )
-        except OSError as error:
-            self._errors.close()
+        except OSError as error:  # what was opened until here is closed when it is collected
             raise MissingPart(f"the engine's interpreter `{python}` can't be started: {error.strerror}.") from None
         assert self._child.stdin is not None and self._child.stdout is not None
         self._stdin, self._stdout = self._child.stdin, self._child.stdout
-        self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)
         self._buffer = bytearray()
         try:

@@ -12,7 +12,7 @@ import pytest
 from specfuzz.core.port import OpenOptions
 from specfuzz.errors import MissingPart, UnknownName, UsageError
 from specfuzz.systems.sglang import availability, open_sglang
-from specfuzz.systems.sglang.environment import LOCK, build_python
+from specfuzz.systems.sglang.environment import LOCK, _run, build_python, install
 
 
 @pytest.fixture
@@ -68,3 +68,24 @@ def test_every_requirement_is_pinned_and_hashed_and_names_no_host() -> None:
     names = {entry.partition("==")[0].lower() for entry in entries}
     assert {"sglang", "compressed-tensors", "triton", "transformers"} <= names
     assert not names & {"torch", "torchvision", "flashinfer-python", "sgl-kernel"}
+
+
+@pytest.mark.parametrize("folder", ["a file", "below a file", "a dangling link", "a loop", "a place of the kernel"])
+def test_a_folder_that_can_not_be_used_is_a_missing_part(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a file").write_text("precious")
+    (tmp_path / "a dangling link").symlink_to("/nowhere/at/all")
+    (tmp_path / "a loop").symlink_to("a loop")
+    places = {"below a file": "a file/below", "a place of the kernel": "/proc/engines"}
+    monkeypatch.setenv("SPECFUZZ_ENGINES_DIR", str(tmp_path / places.get(folder, folder)))
+    monkeypatch.setattr("specfuzz.systems.sglang._importable", lambda: False)
+    assert availability()[0] is False
+    with pytest.raises(MissingPart, match="SPECFUZZ_ENGINES_DIR, then run `specfuzz systems install sglang` again"):
+        install(lambda line: None)
+    assert (tmp_path / "a file").read_text() == "precious"
+
+
+def test_words_of_pip_that_are_no_text_are_shown_all_the_same() -> None:
+    with pytest.raises(MissingPart, match="making it failed: �: no luck"):
+        _run(["sh", "-c", r"printf '\377: no luck\n' >&2; exit 1"], "making it")
