@@ -41,6 +41,7 @@ class Factors:
     topk: tuple[int, ...] = (1, 4)
     mixed_chunk: tuple[bool, ...] = (False, True)
     chunked_prefill: tuple[bool, ...] = (False, True)
+    needs_cpu_seq_lens: tuple[bool, ...] = (True, False)
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -124,6 +125,7 @@ def _levels(factors: Factors, algorithm: str) -> dict[str, tuple[Any, ...]]:
     }
     if algorithm != "NONE":
         levels["spec_steps"] = factors.spec_steps
+        levels["needs_cpu_seq_lens"] = factors.needs_cpu_seq_lens
     # A fixed field is no choice; the pool is none where its size is given.
     hidden = {**factors.fixed, **({"pool": None} if "num_pages" in factors.fixed else {})}
     return {name: values[:1] if name in hidden else values for name, values in levels.items()}

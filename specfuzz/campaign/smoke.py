@@ -128,10 +128,10 @@ def _holding(plan: SmokePlan) -> tuple[list[Trace], tuple[tuple[int, str], ...]]
             replay = replay_trace(trace, plan.clean, plan.oracles, same_system=False)
         except ConfigError:
             continue  # made for an engine that can do more
-        if replay.verdict is Verdict.HOLDS:
-            pool.append(trace)
+        if replay.verdict is Verdict.VIOLATED:
+            spoilt.append((number, str(replay.got)))
         else:
-            spoilt.append((number, str(replay.got or replay.verdict)))
+            pool.append(trace)
     return pool, tuple(spoilt)
 
 

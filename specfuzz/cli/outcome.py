@@ -17,8 +17,8 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 class Outcome:
     """One verb's result. violations: JSON entries. more: the verb's own JSON keys. lines: the report for people.
 
-    error: what went wrong beside it (a finding could not be kept, the engine could not be started again); violations and
-    lines hold what was found all the same.
+    error: what went wrong beside it: a finding could not be kept, a campaign ended early. What was found stands in
+    violations and lines all the same.
     """
 
     verdict: str

@@ -205,7 +205,10 @@ def _root_twice_kernel(access: Access, accept_index: Array) -> None:
 
 
 @mutant(
-    "tree-path-starts-twice", source="sglang 0.5.23 eagle_sample", killed_by=("accept-index-is-a-path",), needs=_TREE
+    "tree-path-starts-twice",
+    source="sglang 0.5.23 eagle_sample",
+    killed_by=("accept-index-is-a-path",),
+    needs=_TREE,
 )
 def tree_path_starts_twice(engine: Scheduler) -> None:
     """The second lane of accept_index names the root again, or a node behind a path that has ended there."""

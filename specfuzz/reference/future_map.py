@@ -9,6 +9,7 @@ Source: sglang 0.5.23 managers/overlap_utils.py (behaviour).
 
 from __future__ import annotations
 
+from specfuzz.core.config import EngineConfig
 from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.device import Buffer, Event
 from specfuzz.gpu.races import Access
@@ -121,13 +122,12 @@ def bind_tails_kernel(
 class FutureMap:
     """Relay rows by req_pool_idx; buffers (rows + 1,) int64 on the device, topk_index_buf of trees (rows + 1, topk)."""
 
-    def __init__(self, rows: int, streams: Streams, req_to_token: Buffer, *, overlap: bool, topk: int = 1) -> None:
-        """rows: including the padding row. req_to_token: the shared row table, for the slots of late-bound tails.
-
-        topk: draft seeds per row.
-        """
+    def __init__(self, config: EngineConfig, streams: Streams, req_to_token: Buffer) -> None:
+        """req_to_token: the shared row table, for the slots of late-bound tails."""
         self._streams, self._device = streams, streams.device
-        self._req_to_token, self._overlap = req_to_token, overlap
+        self._req_to_token, self._overlap = req_to_token, config.overlap
+        self.needs_cpu_seq_lens = config.needs_cpu_seq_lens
+        rows, topk = config.max_reqs + 1, config.topk
         self._schedule, self._forward, self._d2h = streams.schedule, streams.forward, streams.d2h
         self.new_seq_lens_buf = self._relay_buffer("new_seq_lens_buf", rows)
         self.output_tokens_buf = self._relay_buffer("output_tokens_buf", rows)
@@ -191,16 +191,16 @@ class FutureMap:
     def resolve_seq_lens_cpu(self, batch: ScheduleBatch) -> None:
         """Bind the published frontier of every row to batch.seq_lens, and its mirror to batch.seq_lens_cpu.
 
-        The host waits for the mirror, so for the publish of the previous forward, but not for the rest of it.
+        The host waits for the mirror, so for the publish of the previous forward, but not for the rest of it. Where no
+        backend needs a mirror, the host waits for nothing.
         """
         spec_info = batch.spec_info
         if not isinstance(spec_info, EagleDraftInput) or spec_info.future_indices is None:
             return
         rows = list(spec_info.future_indices)
         if self.publish_ready is not None:
-            self._d2h.wait(self.publish_ready)
             self._schedule.wait(self.publish_ready)
-        batch.seq_lens_cpu = self._mirror(rows)
+        batch.seq_lens_cpu = self._mirror(rows) if self.needs_cpu_seq_lens else None
         seq_lens = batch.new_tensor("seq_lens")
         self._schedule.launch("resolve_seq_lens", consume_kernel, self.new_seq_lens_buf, rows, seq_lens)
         batch.seq_lens = seq_lens
@@ -268,8 +268,6 @@ class FutureMap:
         rows, row_ids = batch.mix_running_indices_cpu, batch.mix_running_indices
         old_lens, old_loc, tails = batch.seq_lens, batch.out_cache_loc, len(rows)
         assert batch.extend_lens is not None and batch.prefix_lens is not None and batch.seq_lens_cpu is not None
-        if self.publish_ready is not None:
-            self._d2h.wait(self.publish_ready)
         batch.seq_lens = batch.new_tensor("seq_lens")  # the schedule stream's: the next merge reads it there
         batch.out_cache_loc = self._streams.empty((sum(batch.extend_lens),), "out_cache_loc", self._forward)
         self._forward.launch(
@@ -283,6 +281,8 @@ class FutureMap:
 
     def _mirror(self, rows: list[int]) -> list[int]:
         """Host copy of published frontiers over the private stream; the host waits for the publish, not for more."""
+        if self.publish_ready is not None:
+            self._d2h.wait(self.publish_ready)
         pinned = self._streams.empty((len(rows),), "new_seq_lens_cpu_pinned", self._d2h, pinned=True)
         self._d2h.launch("mirror_seq_lens", mirror_kernel, self.new_seq_lens_buf, rows, pinned)
         self._d2h.record("seq_lens_mirrored").synchronize()

@@ -61,10 +61,7 @@ class Scheduler:
         self.prefill_adder = PrefillAdder(self.pools)
         self.retractor = Retractor(self.pools)
         self.kv_pool = KVPool(slots, self.streams, with_draft=config.speculative)
-        self.future_map = FutureMap(
-            config.max_reqs + 1, self.streams, self.req_to_token_pool.req_to_token, overlap=config.overlap,
-            topk=config.topk if config.speculative else 1,
-        )  # fmt: skip
+        self.future_map = FutureMap(config, self.streams, self.req_to_token_pool.req_to_token)
         self.model_runner = ModelRunner(
             config, self.streams, self.kv_pool, self.req_to_token_pool, Weights(config.row_width, device.arrays)
         )

@@ -22,7 +22,7 @@ def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
     """(kind, weight) of everything that is legal now and not muted; the first is the engine's natural step.
 
     pressed: a prefill was refused, and nothing has been given back since. Never empty: with nothing live a submit is on
-    offer, with something live a launch, a verify, a settle or an abort.
+    offer, with something live a launch, a verify, a settle or an abort; else an idle.
     """
     weights, config, found = temper.weights, scene.config, []
     in_flight = scene.in_flight
@@ -72,7 +72,8 @@ def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
     # With no row held, the idle checks have the whole pool to count.
     empty = scene.ended and not running and not in_flight
     _add(found, "idle", weights["idle"] * (WHEN_EMPTY if empty else 1))
-    return found
+    # With the rest muted, an aborted chunk in a full house waits for a scheduling step that nobody takes.
+    return found or [("idle", 1)]
 
 
 def _add(found: Offers, kind: str, weight: int) -> None:

@@ -19,7 +19,7 @@ from specfuzz.core.event import Event
 from specfuzz.core.notation import format_event
 from specfuzz.core.port import System
 from specfuzz.core.receipt import Receipt
-from specfuzz.core.snapshot import Snapshot
+from specfuzz.core.snapshot import LaunchView, Snapshot
 from specfuzz.core.verdict import Violation
 from specfuzz.errors import EngineFault
 from specfuzz.systems.lockstep_exclusions import EXCLUSIONS, Exclusion
@@ -49,6 +49,9 @@ RECEIPT_FIELDS = (
 )  # fmt: skip
 POOL_FIELDS = ("page_size", "num_pages", "max_reqs", "available", "evictable", "protected")
 RELAY_FIELDS = ("new_seq_len", "output_token", "topk_index", "hidden")
+#: What a worker saw and decided, row by row: everything but the slots.
+ENTRY_FIELDS = ("seq_lens", "prefix_lens", "input_tokens", "bonus", "topk_index", "hidden")
+EXIT_FIELDS = ("accept_lens", "new_seq_lens", "next_tokens", "published")
 
 #: Who is asked first when a field differs; a field that isn't listed is the scheduler's.
 OWNERS: dict[str, Owner] = {
@@ -71,6 +74,8 @@ OWNERS: dict[str, Owner] = {
     **{f"relay.{name}": Owner.FUTURE_MAP for name in ("rids", *RELAY_FIELDS)},
     "batch.forward_mode": Owner.ISOLATION,
     "batch.seq_lens": Owner.SPEC_WORKER,
+    **{f"launch.{name}": Owner.FUTURE_MAP for name in ENTRY_FIELDS},
+    **{f"launch.{name}": Owner.SPEC_WORKER for name in EXIT_FIELDS},
 }  # fmt: skip
 
 
@@ -102,6 +107,18 @@ def host_cells(snapshot: Snapshot, receipt: Receipt) -> dict[Cell, Any]:
         cells["launch.mode", str(launch.number)] = launch.mode
         cells["launch.rids", str(launch.number)] = launch.rids
         cells["launch.dead", str(launch.number)] = launch.dead
+        cells.update(_worker_cells(launch))
+    return cells
+
+
+def _worker_cells(launch: LaunchView) -> dict[Cell, Any]:
+    """What the worker has seen and decided by now; a row that was dead at its launch has no content to speak of."""
+    cells: dict[Cell, Any] = {}
+    for seen, names in ((launch.entry, ENTRY_FIELDS), (launch.exit, EXIT_FIELDS)):
+        for name in names if seen is not None else ():
+            for rid, value in zip(launch.rids, getattr(seen, name) or (), strict=False):
+                if rid not in launch.dead:
+                    cells[f"launch.{name}", f"{launch.number} {rid}"] = value
     return cells
 
 
@@ -233,7 +250,8 @@ def _is_drained(snapshot: Snapshot) -> bool:
 def _clock_of(field: str) -> Clock:
     if field.startswith("relay."):
         return Clock.RELAY
-    return Clock.DEVICE if field == "batch.seq_lens" else Clock.HOST
+    worker = field.removeprefix("launch.") in (*ENTRY_FIELDS, *EXIT_FIELDS)
+    return Clock.DEVICE if field == "batch.seq_lens" or worker else Clock.HOST
 
 
 def cell_table(system: LockstepSystem) -> Mapping[str, tuple[int, int, int]]:

@@ -147,8 +147,8 @@ def renamed(events: tuple[Event, ...], names: dict[str, str]) -> tuple[Event, ..
 
 
 #: What a configuration can be simplified in; the algorithm stays, because it belongs to the bug.
-AXES = ("overlap", "page_size", "mixed_chunk", "chunked_prefill", "radix", "topk", "spec_steps", "draft_token_num",
-        "num_pages", "max_reqs", "context_len")  # fmt: skip
+AXES = ("overlap", "page_size", "mixed_chunk", "chunked_prefill", "radix", "needs_cpu_seq_lens", "topk", "spec_steps",
+        "draft_token_num", "num_pages", "max_reqs", "context_len")  # fmt: skip
 _SWITCHES = ("overlap", "mixed_chunk", "chunked_prefill", "radix")
 _LEAST_SIZE = {"num_pages": 1, "max_reqs": 1, "context_len": 8}
 
@@ -167,6 +167,8 @@ def simpler_configs(config: EngineConfig, axis: str) -> Iterator[EngineConfig]:
 def _simpler(config: EngineConfig, axis: str, value: int) -> Iterator[dict[str, Any]]:
     if axis in _SWITCHES:
         yield from [{axis: False}] if value else []
+    elif axis == "needs_cpu_seq_lens":
+        yield from [{axis: True}] if not value else []
     elif axis == "page_size":
         yield from ({axis: size} for size in PAGE_SIZES if size < value)
     elif axis in _LEAST_SIZE:

@@ -40,3 +40,8 @@ def test_a_reader_that_has_gone_needs_no_words(arguments: str, tmp_path: Path) -
 def test_progress_that_nobody_reads_ends_no_campaign(where: str, tmp_path: Path) -> None:
     done = shell(f"specfuzz fuzz --seed 1 --max-examples 3 --page-size 1 --json {where}", tmp_path)
     assert done.returncode == 0 and done.stdout.startswith('{"verb": "fuzz"') and done.stdout.count("\n") == 1
+
+
+def test_a_machine_that_has_no_more_to_give_is_one_sentence(tmp_path: Path) -> None:
+    done = shell("ulimit -n 14; specfuzz fuzz --seed 1 --max-examples 2 --page-size 1 --jobs 2", tmp_path)
+    assert done.returncode == 3 and is_one_sentence(done.stderr) and "Too many open files" in done.stderr

@@ -12,9 +12,6 @@ from specfuzz.core.language import FLIP_BIT, STOP_TOKEN
 from specfuzz.gpu.arrays import Array, Arrays, NumpyArrays, TorchArrays
 from specfuzz.reference.model import (
     Weights,
-    draft_after_verify_kernel,
-    draft_kernel,
-    draft_prefill_kernel,
     extend_kernel,
     mix,
     pad_windows,
@@ -22,6 +19,7 @@ from specfuzz.reference.model import (
     unembed,
     verify_kernel,
 )
+from specfuzz.reference.model_draft import draft_after_verify_kernel, draft_kernel, draft_prefill_kernel
 from tests.reference.memory import ACCESS, JUNK, Rows, touched
 
 int64s = st.integers(-(2**63), 2**63 - 1)

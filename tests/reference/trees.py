@@ -8,7 +8,7 @@ from specfuzz.core.draft_tree import Node, branch_key, nodes_of, right_branch, s
 from specfuzz.core.language import FLIP_BIT, Continuation, mix, unembed, wrap
 from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.reference.kv_pool import move_kv_kernel
-from specfuzz.reference.model import draft_after_verify_kernel
+from specfuzz.reference.model_draft import draft_after_verify_kernel
 from specfuzz.reference.model_tree import Tree, copy_tails_kernel, draft_tree_kernel, seeds_kernel
 from specfuzz.reference.model_tree_verify import (
     accept_tree_kernel,

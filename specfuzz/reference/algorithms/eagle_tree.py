@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from specfuzz.core.draft_tree import branch_key
 from specfuzz.gpu.device import Buffer
-from specfuzz.reference.algorithms.eagle import EagleWorkerV2
-from specfuzz.reference.model import draft_after_verify_kernel
+from specfuzz.reference.algorithms.eagle_chain import EagleWorkerV2
+from specfuzz.reference.model_draft import draft_after_verify_kernel
 from specfuzz.reference.model_tree import Tree, copy_tails_kernel, draft_tree_kernel, seeds_kernel
 from specfuzz.reference.model_tree_verify import (
     accept_tree_kernel,
