@@ -36,6 +36,9 @@ from specfuzz.state_machine import PROFILES, Profile
 #: EAGLE under overlap, 3 draft steps, radix cache and rows for four: the shape that the figures are quoted for.
 BENCH_CONFIG = EngineConfig(algorithm="EAGLE", overlap=True, page_size=1, spec_steps=3, draft_token_num=4, max_reqs=4)
 
+#: The same with trees: four branches, eight nodes per verify.
+TREE_CONFIG = BENCH_CONFIG.with_(topk=4, draft_token_num=8)
+
 #: Systems that do all their work in this process.
 IN_PROCESS = frozenset({"bare", "mutated", "reference"})
 
@@ -43,7 +46,8 @@ IN_PROCESS = frozenset({"bare", "mutated", "reference"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlan:
     """slices: per machine, after one that warms up; slice_examples: examples in each; clock: None takes `clock_for`.
-    weighted: as for `make_machine`.
+
+    tree_config: a second shape that is measured in the same slices, None = none. weighted: as for `make_machine`.
     """
 
     system: System
@@ -56,6 +60,7 @@ class BenchPlan:
     profile: Profile = PROFILES["dev"]
     clock: Callable[[], float] | None = None
     weighted: bool = True
+    tree_config: EngineConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +163,10 @@ class _Slices:
     def rate(self) -> float:
         return 1 / median(self.per_event)
 
+    @property
+    def rounds(self) -> float:
+        return self.rate * self.share("verify")
+
     def time_share(self, name: str) -> float:
         return median(self.shares[name])
 
@@ -171,13 +180,16 @@ class _Slices:
 
 def run_bench(plan: BenchPlan) -> BenchReport:
     """Measure. Raises SpecfuzzError if the system doesn't hold: a broken run says nothing about throughput."""
-    checked, bare, stock = _Slices(), _Slices(), _Slices()
+    checked, bare, stock, tree, bare_tree = (_Slices() for _ in range(5))
     bare_plan = replace(plan, system=BareSystem(), oracles=(), goals=(), clock=plan.clock or clock_for(plan.system))
     for number in range(plan.slices + 1):
         _slice(plan, checked, number)
         _slice(bare_plan, bare, number)
         _slice(replace(bare_plan, weighted=False), stock, number)
         _slice(plan, checked, number, split=True)
+        if plan.tree_config is not None:
+            _slice(replace(plan, config=plan.tree_config), tree, number)
+            _slice(replace(bare_plan, config=plan.tree_config), bare_tree, number)
     rows = (
         _row("checked events", checked.rate, "events/s", bare.rate),
         _row("bare events", bare.rate, "events/s"),
@@ -188,7 +200,14 @@ def run_bench(plan: BenchPlan) -> BenchReport:
         _row("share verify", checked.share("verify"), "of applied events", bare.share("verify")),
         _row("share settle", checked.share("settle"), "of applied events", bare.share("settle")),
         _row("live rows", checked.rows, "rows per verify", bare.rows),
+        _row("rounds", checked.rounds, "verifies/s", bare.rounds),
     )
+    if plan.tree_config is not None:
+        label = f"topk {plan.tree_config.topk}"
+        rows += (
+            _row(f"checked events, {label}", tree.rate, "events/s", bare_tree.rate),
+            _row(f"rounds, {label}", tree.rounds, "verifies/s", bare_tree.rounds),
+        )
     return BenchReport(rows=rows, machine=describe_machine())
 
 

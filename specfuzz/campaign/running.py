@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from zlib import crc32
 
 from hypothesis import seed as with_seed
+from hypothesis.errors import FlakyStrategyDefinition
 from hypothesis.stateful import run_state_machine_as_test
 
 from specfuzz.core.config import EngineConfig
@@ -21,6 +21,9 @@ from specfuzz.errors import EngineFault
 from specfuzz.session import Session
 from specfuzz.state_machine import Profile, machine_settings, make_machine
 from specfuzz.trace.replay import fault_identity
+
+
+_OTHERWISE = "on the same events the engine decides another way than before; `--system rerun:{}` shows where"
 
 
 class _EndRun(BaseException):
@@ -89,9 +92,24 @@ def run_examples(
             raise _EndRun
 
     machine = with_seed(seed)(make_machine(new_session, profile=profile, on_end=after_example, weighted=weighted))
-    with suppress(_EndRun):
+    try:
         run_state_machine_as_test(machine, settings=machine_settings(profile))
+    except _EndRun:
+        pass
+    except FlakyStrategyDefinition as complaint:  # on choices that it had met before, the run went another way
+        ours = _below(complaint)
+        if ours is None:
+            ended.append(EngineFault(_OTHERWISE.format(system.name), where="not deterministic"))
+        elif not isinstance(ours, _EndRun):
+            raise ours from None
     return ended[0] if ended else None
+
+
+def _below(error: BaseException | None) -> BaseException | None:
+    """What went through Hypothesis before it complained: a fault of the engine, an interrupt, a failure of ours."""
+    while error is not None and type(error).__module__.startswith("hypothesis."):
+        error = error.__context__
+    return error
 
 
 def run_seed(seed: int, config: EngineConfig, number: int) -> int:

@@ -27,7 +27,7 @@ def command(flags: Flags, slices: int) -> Outcome:
 
     --max-examples is per slice. Exit status 0: it measured; the figures are judged by whoever reads them.
     """
-    from specfuzz.campaign.bench import BENCH_CONFIG, BenchPlan, bench_rows_of, run_bench
+    from specfuzz.campaign.bench import BENCH_CONFIG, TREE_CONFIG, BenchPlan, bench_rows_of, run_bench
 
     options, oracles, seed = options_of(flags), oracles_of(flags), SEED if flags.seed is None else flags.seed
     config = config_of(flags, BENCH_CONFIG)
@@ -36,7 +36,8 @@ def command(flags: Flags, slices: int) -> Outcome:
         shape["slice_examples"] = flags.max_examples
     name = flags.system or "reference"
     with opened(name, options) as system:
-        report = run_bench(BenchPlan(system=system, **shape))
+        trees = TREE_CONFIG if config == BENCH_CONFIG and name == "reference" else None
+        report = run_bench(BenchPlan(system=system, tree_config=trees, **shape))
     rows = list(report.rows)
     missing = ""
     if flags.system is None:

@@ -18,12 +18,12 @@ from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
 from specfuzz.cli.fuzz import kept, writable
 from specfuzz.cli.interrupts import defer, interrupted_status, stop_asked
 from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, Outcome
+from specfuzz.cli.planted import OPENED_AS, mutants_of
 from specfuzz.cli.streams import say
 from specfuzz.cli.tables import columns, paragraph, report_width
 from specfuzz.core.capability import Capability
 from specfuzz.core.oracle import ORACLES
 from specfuzz.core.port import OpenOptions, open_system
-from specfuzz.core.registry import Registry
 from specfuzz.errors import SpecfuzzError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Examples and seconds that one mutant gets from one seed unless the flags say otherwise.
 MAX_EXAMPLES, MAX_TIME = 2000, 60.0
-#: Of a system: how its mutants are opened.
-OPENED_AS = {"reference": "mutated:{}", "sglang": "sglang:{}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +99,7 @@ def _smoke(flags: Flags, system: str, chosen: tuple[str, ...], pool: str) -> Out
     if given:
         raise UsageError(f"`--{given[0].replace('_', '-')}` doesn't fit `--smoke`, which runs its seeds as they are.")
     errand = SmokeErrand(
-        system=system, opened_as=OPENED_AS[system], names=chosen, options=options_of(flags), pool=read_pool(pool),
+        system=system, names=chosen, options=options_of(flags), pool=read_pool(pool),
         oracles=tuple(oracle.name for oracle in oracles_of(flags)),
     )  # fmt: skip
     cores = min(2, os.cpu_count() or 1)
@@ -118,19 +116,6 @@ def _verdict(report: KillReport) -> tuple[str, int]:
     if not report.total or report.interrupted or report.error is not None:
         return "unknown", CANT_SAY
     return "holds", FINE
-
-
-def mutants_of(system: str) -> Registry[Any]:
-    """The mutants of a clean system; raises UsageError for a system that has none."""
-    if system == "reference":
-        from specfuzz.mutants import MUTANTS
-
-        return MUTANTS
-    if system == "sglang":
-        from specfuzz.systems.sglang import MUTANTS as PLANTED
-
-        return PLANTED
-    raise UsageError(f"`--system {system}` has no mutants; those that have: {', '.join(OPENED_AS)}.")
 
 
 def kill(errand: Errand, jobs: int) -> KillReport:

@@ -13,6 +13,7 @@ from specfuzz.cli.campaigns import in_processes, no_report
 from specfuzz.cli.engines import one_torch_thread
 from specfuzz.cli.interrupts import defer, interrupted_status, stop_asked
 from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, Outcome
+from specfuzz.cli.planted import OPENED_AS, mutants_of
 from specfuzz.cli.streams import say
 from specfuzz.cli.tables import columns, paragraph, report_width
 from specfuzz.core.capability import Capability
@@ -30,10 +31,9 @@ MOST_SEEDS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeErrand:
-    """Some mutants to smoke out, as plain data for another process. opened_as: how a mutant is opened, by name."""
+    """Some mutants to smoke out, as plain data for another process."""
 
     system: str
-    opened_as: str
     names: tuple[str, ...]
     options: OpenOptions
     oracles: tuple[str, ...]
@@ -94,7 +94,6 @@ def _run(errand: SmokeErrand, jobs: int) -> SmokeReport:
 def run_errand(errand: SmokeErrand) -> SmokeReport:
     """The mutants of one errand, in this process."""
     from specfuzz.campaign.smoke import SmokePlan, run_smoke
-    from specfuzz.cli.mutants import mutants_of
 
     registry = mutants_of(errand.system)
     clean = open_system(errand.system, errand.options)
@@ -103,8 +102,8 @@ def run_errand(errand: SmokeErrand) -> SmokeReport:
         return run_smoke(
             SmokePlan(
                 mutants=[registry.get(name) for name in errand.names], clean=clean, pool=errand.pool, stop=stop_asked,
-                open_mutant=lambda name: open_system(errand.opened_as.format(name), errand.options), progress=say,
-                oracles=[ORACLES.get(name) for name in errand.oracles],
+                open_mutant=lambda name: open_system(OPENED_AS[errand.system].format(name), errand.options),
+                oracles=[ORACLES.get(name) for name in errand.oracles], progress=say,
             )
         )  # fmt: skip
     finally:

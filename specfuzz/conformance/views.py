@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from specfuzz.conformance.clauses import Answer, Clause, Evidence, broken, clause, holds, place, unjudged
 from specfuzz.conformance.runs import Moment
+from specfuzz.conformance.walks import typical_requests
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Settle
@@ -147,15 +148,31 @@ _SEEN_THROUGH = {
 }
 
 
+def _has_full_pages(config: EngineConfig) -> bool:
+    """Whether a typical request is longer than a page; only whole pages are cached, and a single one shows nothing."""
+    return typical_requests(config)[0][0].prompt_len > config.page_size
+
+
+#: Whether an ability can show at all under a configuration that claims it.
+_HAS_ROOM: Mapping[Capability, Callable[[EngineConfig], bool]] = {
+    Capability.RADIX: _has_full_pages,
+    Capability.PAGED: _has_full_pages,
+    Capability.TREE_VIEW: _has_full_pages,
+    Capability.MIXED_CHUNK: lambda config: config.max_reqs > 1,
+}
+
+
 def _claim(flag: Capability, shows: Shows) -> Clause:
     sign = (shows.__doc__ or "").strip()
 
     def judge(evidence: Evidence) -> Answer:
         if not evidence.claiming(flag):
             return unjudged(f"no configuration that was run claims {flag.name}")
-        runs = evidence.claiming(flag | _SEEN_THROUGH.get(flag, Capability.NONE))
+        through = _SEEN_THROUGH.get(flag, Capability.NONE)
+        runs = [run for run in evidence.claiming(flag | through) if _HAS_ROOM.get(flag, bool)(run.config)]
         if not runs:
-            return unjudged(f"{flag.name} is claimed, but never together with {_SEEN_THROUGH[flag]!r}, where it shows")
+            besides = f"together with {through!r}" if through else "with more rows or a context of several pages"
+            return unjudged(f"{flag.name} is claimed, and would show only {besides}")
         for run in runs:
             for index, (moment, ledger) in enumerate(run.steps()):
                 if shows(moment, ledger, run.config):

@@ -47,10 +47,14 @@ def mixed_runs(config: EngineConfig) -> Callable[[str, int], int]:
 
 
 def typical_requests(config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Finish, ...]]:
-    """A few requests that fit the configuration: two share a prefix, one stops early, one has a single token to go."""
-    room = config.context_len - 2
-    prompt = min(max(6, config.page_size + 2), room // 2)
-    output = min(12, room - prompt)
+    """A few requests that fit the configuration: two share a prefix, one stops early, one has a single token to go.
+
+    Each fits into the pool alone, so that no engine has to end it early.
+    """
+    pool = config.pool_tokens - config.reserve_per_decode - config.max_accept - 2 * config.page_size
+    room = max(4, min(config.context_len - 2, pool))
+    output = min(12, room // 2)
+    prompt = min(max(6, config.page_size + 2), room - output)
     submits = (
         Submit("a", prompt, output, prompt - 1), Submit("b", min(5, prompt), min(9, output)), Submit("c", 2, 1),
         Submit("d", prompt, output, prompt - 1),

@@ -62,7 +62,8 @@ class Asked:
     """One request as it was asked for. decided: output tokens fixed by launched forwards; settled: those on the host.
 
     stop_at: armed stop's output index or None. extend_settled: whether the result of its last prefill was processed,
-    which is that of its last chunk. lives: how often it was admitted.
+    which is that of its last chunk. dropping: it was aborted between two chunks, so the next scheduling step drops it;
+    one that was aborted before goes on to its last chunk. lives: how often it was admitted.
     """
 
     submit: Submit
@@ -71,6 +72,7 @@ class Asked:
     settled: int = 0
     stop_at: int | None = None
     aborted: bool = False
+    dropping: bool = False
     was_retracted: bool = False
     extend_settled: bool = False
     lives: int = 0
@@ -141,7 +143,7 @@ class Ledger:
     def chunked(self) -> str | None:
         """The request whose prompt is launched in part and goes on, unless an abort waits for it."""
         for rid, asked in self.requests.items():
-            if asked.standing is Standing.CHUNKED and not asked.aborted:
+            if asked.standing is Standing.CHUNKED and not asked.dropping:
                 return rid
         return None
 
@@ -192,7 +194,8 @@ class Ledger:
         self.requests[event.rid].arm_stop(event.at)
 
     def _aborted(self, event: Abort, receipt: Receipt) -> None:
-        self.requests[event.rid].aborted = True
+        asked = self.requests[event.rid]
+        asked.aborted, asked.dropping = True, asked.standing is Standing.CHUNKED
 
     def _launch_extend(self, event: Prefill | Mix, receipt: Receipt) -> None:
         if receipt.launch is None:

@@ -129,10 +129,8 @@ def writes_start_past_the_tree(step: Step, launch: LaunchView) -> Finding:
         before = step.before.reqs.get(req.rid)
         held = req if before is None or before.req_pool_idx is None else before
         start, window = entry.prefix_lens[row], entry.window[row]
-        # The tree takes a chunk over when the next step is scheduled, which may be before the chunk has run; and what
-        # a prefill's result hands over reaches to the claim of the plain tail that was mixed in behind it.
-        early = req.rid in known.middle or (launch.mode == "MIXED" and not limits(step).speculative)
-        taken = start < held.cache_protected_len and not early
+        # The tree takes a chunk over when the next step is scheduled, which may be before the chunk has run.
+        taken = start < held.cache_protected_len and req.rid not in known.middle
         if taken or (window and min(window) < page_size):
             return Clash(
                 f"{start} >= {held.cache_protected_len} and min({window}) >= {page_size}",

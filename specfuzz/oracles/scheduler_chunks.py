@@ -111,11 +111,9 @@ def chunked_request_keeps_its_row(step: Step, req: ReqView) -> Finding:
 def aborted_chunk_is_dropped(step: Step, req: ReqView) -> Finding:
     """The abort of a chunked request takes effect before the next chunk could be launched, and gives its KV back."""
     asked, before = step.ledger.requests[req.rid], step.before.reqs.get(req.rid)
-    if not asked.aborted or before is None or not is_live(before):
+    if not asked.dropping or before is None or not is_live(before):
         return None
-    dropped = (req.rid, "abort", None) in step.receipt.finished and not step.ledger.settled
-    if asked.standing is not Standing.CHUNKED and not dropped:
-        return None
+    dropped = (req.rid, "abort", None) in step.receipt.finished
     if dropped and req.finished_reason == "abort" and req.req_pool_idx is None and not req.holds_lock:
         return HOLDS
     return Clash(

@@ -305,6 +305,4 @@ def decode_between_chunks(step: Step) -> bool:
 @reachable("abort-between-chunks", needs=Capability.CHUNKED_PREFILL, on=(Prefill, Mix, Prepare, Retract, Idle))
 def abort_between_chunks(step: Step) -> bool:
     """A request is aborted while its prompt is in by half, and dropped by the next scheduling step."""
-    reqs = step.before.reqs
-    aborted = [rid for rid, reason, _length in step.receipt.finished if reason == "abort"]
-    return any(reqs[rid].req_pool_idx is not None and not reqs[rid].to_finish for rid in aborted)
+    return any(step.ledger.requests[rid].dropping for rid, _reason, _length in step.receipt.finished)

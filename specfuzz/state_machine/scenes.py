@@ -57,7 +57,7 @@ class Scene:
                 if asked.stop_at is not None:
                     self.armed = True
             elif standing is Standing.CHUNKED:
-                if not asked.aborted:
+                if not asked.dropping:
                     chunked = rid
             elif not (asked.was_retracted and rid in self.carried):
                 self.waiting.append(rid)

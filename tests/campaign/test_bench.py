@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,14 @@ def test_the_measured_shape_is_the_promised_one(report: BenchReport) -> None:
     assert rows["share verify"] >= 0.15 and rows["share settle"] >= 0.15
     assert 2 <= rows["live rows"] <= 4
     assert 0 <= rows["share engine"] + rows["share snapshot"] <= 1
+
+
+def test_a_second_shape_is_measured_beside_the_first() -> None:
+    tree = EngineConfig(topk=4, draft_token_num=8)
+    report = run_bench(replace(PLAN, tree_config=tree, slices=1, slice_examples=10))
+    rows = {row.name: row for row in report.rows}
+    assert rows["checked events, topk 4"].ratio == pytest.approx(1, abs=0.6)
+    assert 0 < rows["rounds, topk 4"].value < rows["checked events, topk 4"].value
 
 
 def test_a_broken_run_is_not_measured() -> None:
