@@ -23,9 +23,6 @@ from specfuzz.state_machine import Profile, machine_settings, make_machine
 from specfuzz.trace.replay import fault_identity
 
 
-_OTHERWISE = "on the same events the engine decides another way than before; `--system rerun:{}` shows where"
-
-
 class _EndRun(BaseException):
     """Ends a Hypothesis run at once. Not an Exception: Hypothesis would take it for a bug and run the example again."""
 
@@ -98,10 +95,8 @@ def run_examples(
         pass
     except FlakyStrategyDefinition as complaint:  # on choices that it had met before, the run went another way
         ours = _below(complaint)
-        if ours is None:
-            ended.append(EngineFault(_OTHERWISE.format(system.name), where="not deterministic"))
-        elif not isinstance(ours, _EndRun):
-            raise ours from None
+        if not isinstance(ours, _EndRun):
+            raise ours or complaint from None
     return ended[0] if ended else None
 
 

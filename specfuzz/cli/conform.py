@@ -19,20 +19,27 @@ if TYPE_CHECKING:
 
 
 @click.command("conform")
-@click.argument("subject", metavar="SYSTEM|ALGORITHM")
+@click.argument("subject", metavar="[SYSTEM|ALGORITHM]", default="")
 @click.option("--clause", "clauses", multiple=True, metavar="NAME", help="Judge only this clause; may be repeated.")
+@click.option("--list", "only_list", is_flag=True, help="List the clauses, check nothing.")
 @with_flags("json", "max_time", *ENGINE, "engine_path", "device", "step_timeout", "seed")
-def command(flags: Flags, subject: str, clauses: tuple[str, ...]) -> Outcome:
+def command(flags: Flags, subject: str, clauses: tuple[str, ...], only_list: bool) -> Outcome:
     """Check a system (reference, mutated:MUTANT, sglang, …) or an algorithm of the reference, clause by clause.
 
     A system is run over a spread of the configurations that it accepts, or over the one that flags describe. A clause
-    that can't be judged for want of a capability is put aside, never passed. Exit status 0 if all that were judged
-    pass, 1 otherwise, 3 if none could be judged, 4 if the engine is missing.
+    that can't be judged for want of a capability is put aside, never passed. --max-time bounds the gathering of
+    evidence. Exit status 0 if all that were judged pass, 1 otherwise, 3 if none could be, 4 if the engine is missing.
     """
     from specfuzz.conformance import run_algorithm_conformance, run_conformance
     from specfuzz.conformance.kit import MAX_TIME
     from specfuzz.reference.algorithms import ALGORITHMS
 
+    if only_list:
+        return _listing(flags.seed)
+    if not subject:
+        raise UsageError(
+            "name a system or an algorithm, as in `specfuzz conform reference`; `--list` lists the clauses."
+        )
     name = subject.partition(":")[0]
     fixed = any((flags.config, flags.algorithm, flags.overlap, flags.page_size is not None, flags.topk is not None))
     limit = MAX_TIME if flags.max_time is None else flags.max_time
@@ -63,6 +70,22 @@ def command(flags: Flags, subject: str, clauses: tuple[str, ...]) -> Outcome:
     return Outcome(
         verdict=verdict, status=status, seed=flags.seed, more=_keys(report, kind), lines=_lines(report, kind)
     )  # fmt: skip
+
+
+def _listing(seed: int | None) -> Outcome:
+    from specfuzz.conformance import CLAUSES
+    from specfuzz.conformance.algorithm import CLAUSES as ALGORITHM_CLAUSES
+
+    lines: list[Text | str] = []
+    contract = []
+    for of, declared in (("system", CLAUSES), ("algorithm", ALGORITHM_CLAUSES)):
+        for clause in declared:
+            contract.append({"name": clause.name, "of": of, "rule": clause.rule})
+            lines.append(Text.assemble((clause.name, "bold"), f"  of {'a' if of == 'system' else 'an'} {of}"))
+            lines += [Text("  " + line.plain) for line in paragraph(clause.rule, report_width() - 2)]
+    lines += ["", f"{len(contract)} clauses"]
+    more = {"contract": contract, "clauses": [], "not_applicable": []}
+    return Outcome(verdict="holds", status=FINE, seed=seed, more=more, lines=lines)
 
 
 def _keys(report: ConformanceReport, kind: str) -> dict[str, Any]:

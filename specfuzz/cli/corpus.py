@@ -111,27 +111,27 @@ def check(flags: Flags, folder: str) -> Outcome:
 def dedupe(flags: Flags, folder: str, write: bool) -> Outcome:
     """Find several regressions of one identity on one system; with --write the shortest stays.
 
-    Exit status 1 if there are any and nothing was written.
+    Exit status 1 if there are any and nothing was written, 2 if a file can't be read.
     """
     from specfuzz.trace.store import CorpusStore
-    from specfuzz.trace.upkeep import duplicates
+    from specfuzz.trace.upkeep import duplicates, remove
 
-    stored_traces = CorpusStore(_existing(folder)).load()
-    found = duplicates(stored_traces.entries)
-    lines: list[Text | str] = []
+    listed = CorpusStore(_existing(folder)).load()
+    found = duplicates(listed.entries)
+    extra = [path for group in found for path in group.extra]
+    if write:
+        remove(extra)
+    lines: list[Text | str] = [piece for problem in listed.problems for piece in paragraph(problem, report_width())]
     for group in found:
         lines += [f"{group.bug}: {group.kept} stays", *(f"  {path}" for path in group.extra)]
-        for path in group.extra if write else ():
-            path.unlink(missing_ok=True)
-    extra = sum(len(group.extra) for group in found)
-    lines.append(f"{extra} traces {'removed' if write else 'too many'} in {folder}")
+    lines.append(f"{len(extra)} traces {'removed' if write else 'too many'} in {folder}")
     more = {
-        "folder": folder, "written": write, "problems": list(stored_traces.problems),
-        "duplicates": [
-            {"bug": g.bug, "kept": str(g.kept), "extra": [str(path) for path in g.extra]} for g in found
-        ],
+        "folder": folder, "written": write, "problems": list(listed.problems),
+        "duplicates": [{"bug": g.bug, "kept": str(g.kept), "extra": [str(path) for path in g.extra]} for g in found],
     }  # fmt: skip
     verdict, status = ("violated", FOUND) if found and not write else ("holds", FINE)
+    if listed.problems:
+        verdict, status = "unknown", WRONG_USE
     return Outcome(verdict=verdict, status=status, seed=flags.seed, more=more, lines=lines)
 
 
@@ -174,7 +174,7 @@ def migrate(flags: Flags, folder: str, write: bool) -> Outcome:
 @command.command("seeds")
 @_folder
 @_write
-@with_flags("json", "seed", "max_examples", "jobs")
+@with_flags("json", "seed", "max_examples")
 def seeds(flags: Flags, folder: str, write: bool) -> Outcome:
     """Make seed traces of the reference: shrunk ones that reach every goal, and sessions that meet the goals elsewhere.
 

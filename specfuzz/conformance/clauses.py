@@ -90,7 +90,7 @@ class Evidence:
         self.events = self.refusals = self.plays = 0
         self._deadline = deadline
         self._closed = False
-        self._served: dict[EngineConfig, Run] = {}
+        self._served: dict[tuple[EngineConfig, EngineConfig], Run] = {}
 
     def reopen(self) -> None:
         """Another instance takes the place of the open one."""
@@ -122,15 +122,25 @@ class Evidence:
             self.stops.append(f"{config.label()}: {run.stopped}")
         return run
 
-    def serve(self, config: EngineConfig, accept: Callable[[str, int], int] | None = None) -> Run:
-        """The typical requests, served to their end in the loop's own order; accept: None takes mixed runs, once."""
-        known = self._served.get(config) if accept is None else None
+    def serve(
+        self,
+        config: EngineConfig,
+        accept: Callable[[str, int], int] | None = None,
+        *,
+        like: EngineConfig | None = None,
+    ) -> Run:
+        """The typical requests, served to their end in the loop's own order.
+
+        accept: None takes mixed runs. like: the configuration whose requests are served, None for this one's own.
+        """
+        asked = like or config
+        known = self._served.get((config, asked)) if accept is None else None
         if known is not None:
             return known
-        submits, stops = typical_requests(config)
+        submits, stops = typical_requests(asked)
         run = self.play(config, Loop(submits, accept=accept or mixed_runs(config), stops=stops))
         if accept is None:
-            self._served[config] = run
+            self._served[config, asked] = run
         return run
 
     @cached_property

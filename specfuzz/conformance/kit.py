@@ -16,9 +16,8 @@ from specfuzz.reference.algorithms import ALGORITHMS
 
 #: The contract of a system, in the order in which it is judged and reported.
 CLAUSES: tuple[Clause, ...] = (
-    *lifecycle.CLAUSES[:3], *looking.CLAUSES, *receipts.CLAUSES[:-1], *views.CLAUSES, *texts.CLAUSES,
-    *liveness.CLAUSES, lifecycle.two_instances_agree, receipts.every_legal_event_is_answered,
-    lifecycle.close_twice_is_once,
+    *lifecycle.FIRST, *looking.CLAUSES, *receipts.CLAUSES, *views.CLAUSES, *texts.CLAUSES, *liveness.CLAUSES,
+    receipts.every_legal_event_is_answered, *lifecycle.LAST,
 )  # fmt: skip
 #: Seconds after which no more walks are made than one per configuration; far more than a quick system needs.
 MAX_TIME = 12.0
@@ -141,11 +140,12 @@ def _spread() -> tuple[EngineConfig, ...]:
         plain.with_(algorithm="NONE"),
         plain.with_(algorithm="NONE", overlap=False, page_size=4),
         plain.with_(num_pages=TIGHT_TOKENS, max_reqs=2),
+        plain.with_(needs_cpu_seq_lens=False),
         plain.with_(mixed_chunk=True),
         plain.with_(chunked_prefill=True),
         plain.with_(mixed_chunk=True, chunked_prefill=True, page_size=4),
-        plain.with_(topk=2, draft_token_num=4),
-        plain.with_(topk=2, draft_token_num=4, page_size=4, overlap=False),
+        plain.with_(topk=4, draft_token_num=8),
+        plain.with_(topk=4, draft_token_num=8, page_size=4, overlap=False),
     )
 
 
@@ -154,11 +154,14 @@ TIGHT_TOKENS = 60
 
 
 def _spread_of(algorithm_name: str) -> tuple[EngineConfig, ...]:
-    """Overlap on and off, pages of 1 and 4 tokens, few rows; branches where the algorithm has them."""
+    """Overlap on and off, pages of 1 and 4 tokens, few rows, no mirror; branches where the algorithm has them."""
     plain = EngineConfig(algorithm=algorithm_name)
     chains = tuple(plain.with_(overlap=overlap, page_size=size) for overlap in (True, False) for size in (1, 4))
-    branches = tuple(config.with_(topk=2, draft_token_num=4) for config in chains) if plain.speculative else ()
+    branches = tuple(config.with_(topk=4, draft_token_num=8) for config in chains) if plain.speculative else ()
     return (
-        *chains, plain.with_(num_pages=TIGHT_TOKENS, max_reqs=2), plain.with_(mixed_chunk=True, chunked_prefill=True),
+        *chains,
+        plain.with_(num_pages=TIGHT_TOKENS, max_reqs=2),
+        plain.with_(needs_cpu_seq_lens=False),
+        plain.with_(mixed_chunk=True, chunked_prefill=True),
         *branches,
-    )  # fmt: skip
+    )

@@ -170,8 +170,10 @@ def two_instances_agree(evidence: Evidence) -> Answer:
 
     try:
         run = evidence.play(first.config, again(first.tried), beside=advance_second)
-    except ConfigError as error:
-        return broken(f"the second instance refuses what the first one runs: {error}")
+    except MissingPart:
+        raise
+    except Exception as error:
+        return broken(f"the second instance raised {type(error).__name__}: {error}")
     finally:
         second.close()
     changed = difference(first, run)
@@ -196,7 +198,6 @@ def close_twice_is_once(evidence: Evidence) -> Answer:
     return holds("closed twice")
 
 
-CLAUSES = (
-    capabilities_cover_the_config, capabilities_change_nothing, reset_starts_afresh, two_instances_agree,
-    close_twice_is_once,
-)  # fmt: skip
+#: In the order in which they are judged; the last two replace or close the open instance, so they come behind the rest.
+FIRST = (capabilities_cover_the_config, capabilities_change_nothing, reset_starts_afresh)
+LAST = (two_instances_agree, close_twice_is_once)

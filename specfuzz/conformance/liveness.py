@@ -32,8 +32,8 @@ def idle_frees_everything(evidence: Evidence) -> Answer:
     checked = 0
     for run in evidence.runs:
         for moment, ledger in run.steps():
-            if not isinstance(moment.event, Idle) or ledger.live():
-                continue
+            if not isinstance(moment.event, Idle) or ledger.live() or ledger.prepared is not None:
+                continue  # who died in a prepared batch leaves with its launch
             checked += 1
             held = _held(moment.after)
             if held:

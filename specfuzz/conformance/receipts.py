@@ -183,6 +183,7 @@ def _batches_are_shown(moment: Moment, _ledger: Ledger) -> str | None:
     return None
 
 
+#: `every_legal_event_is_answered` is none of them: it speaks about all runs of the kit, and comes behind them.
 CLAUSES = (
     a_refusal_changes_nothing,
     launches_are_numbered_in_order,
@@ -191,5 +192,4 @@ CLAUSES = (
     _agreement("finished-is-shown", _finished_is_shown),
     _agreement("retracted-is-shown", _retracted_is_shown),
     _agreement("batches-are-shown", _batches_are_shown),
-    every_legal_event_is_answered,  # last, because it speaks about all runs of the kit
 )

@@ -13,7 +13,7 @@ from specfuzz.core.notation import format_event
 from specfuzz.core.port import System
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import Snapshot
-from specfuzz.errors import ConfigError, EngineFault, MissingPart
+from specfuzz.errors import EngineFault, MissingPart
 
 #: Chooses the next event from what was asked for so far and the last receipt (None at the start); None ends the run.
 Choose = Callable[[Ledger, Receipt | None], Event | None]
@@ -91,9 +91,9 @@ def play(
     try:
         system.reset(config)
         before = run.start = system.snapshot()
-    except (ConfigError, MissingPart):
+    except MissingPart:
         raise
-    except Exception as error:
+    except Exception as error:  # a ConfigError comes too late here: the capabilities were asked for before
         run.stopped = f"reset raised {_name(error)}"
         return run
     ledger, receipt = Ledger(config), None

@@ -88,7 +88,7 @@ def _same_text(evidence: Evidence, twins: Callable[[EngineConfig], _Twin | None]
         except ConfigError as error:
             refused = f": {error}"
             continue
-        ours, theirs = evidence.serve(config), evidence.serve(twin.config)
+        ours, theirs = evidence.serve(config), evidence.serve(twin.config, like=config)
         if ours.stopped is not None or theirs.stopped is not None:
             return unjudged(str(ours.stopped or theirs.stopped))
         wrong = _compared(outputs(ours), outputs(theirs))

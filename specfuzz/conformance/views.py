@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from specfuzz.conformance.clauses import Answer, Clause, Evidence, broken, clause, holds, place, unjudged
 from specfuzz.conformance.runs import Moment
-from specfuzz.conformance.walks import typical_requests
+from specfuzz.conformance.walks import SHORT_CHUNK, typical_requests
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Settle
@@ -124,8 +124,13 @@ def _write_records(moment: Moment, ledger: Ledger, config: EngineConfig) -> bool
 
 
 def _race_check(moment: Moment, ledger: Ledger, config: EngineConfig) -> bool:
-    """a list of races, empty or not, behind a launch"""
+    """there is a list of races, empty or not, behind a launch"""
     return moment.after.races is not None and moment.receipt.launch is not None
+
+
+def _metrics_view(moment: Moment, ledger: Ledger, config: EngineConfig) -> bool:
+    """the global acceptance counts have counted a round"""
+    return moment.after.metrics is not None and moment.after.metrics.spec_num_forward_ct > 0
 
 
 SHOWN_BY: Mapping[Capability, Shows] = {
@@ -135,6 +140,7 @@ SHOWN_BY: Mapping[Capability, Shows] = {
     Capability.LAZY_DEVICE: _lazy_device, Capability.RELAY_VIEW: _relay_view, Capability.DEVICE_VIEW: _device_view,
     Capability.LAUNCH_VIEW: _launch_view, Capability.CONTENT_VIEW: _content_view, Capability.TREE_VIEW: _tree_view,
     Capability.WRITE_RECORDS: _write_records, Capability.RACE_CHECK: _race_check,
+    Capability.METRICS_VIEW: _metrics_view,
 }  # fmt: skip
 
 #: What a configuration needs besides, or the sign of a flag can't be seen in it: other views, and for the relay an
@@ -145,12 +151,17 @@ _SEEN_THROUGH = {
     Capability.DRAFT_EXTRAS: Capability.LAUNCH_VIEW,
     Capability.LAZY_DEVICE: Capability.DEVICE_VIEW,
     Capability.CONTENT_VIEW: Capability.DEVICE_VIEW,
+    Capability.METRICS_VIEW: Capability.SPECULATIVE,
 }
+
+
+def _typical_len(config: EngineConfig) -> int:
+    return typical_requests(config)[0][0].prompt_len
 
 
 def _has_full_pages(config: EngineConfig) -> bool:
     """Whether a typical request is longer than a page; only whole pages are cached, and a single one shows nothing."""
-    return typical_requests(config)[0][0].prompt_len > config.page_size
+    return _typical_len(config) > config.page_size
 
 
 #: Whether an ability can show at all under a configuration that claims it.
@@ -159,6 +170,7 @@ _HAS_ROOM: Mapping[Capability, Callable[[EngineConfig], bool]] = {
     Capability.PAGED: _has_full_pages,
     Capability.TREE_VIEW: _has_full_pages,
     Capability.MIXED_CHUNK: lambda config: config.max_reqs > 1,
+    Capability.CHUNKED_PREFILL: lambda config: _typical_len(config) > max(config.page_size, SHORT_CHUNK),
 }
 
 
@@ -171,7 +183,8 @@ def _claim(flag: Capability, shows: Shows) -> Clause:
         through = _SEEN_THROUGH.get(flag, Capability.NONE)
         runs = [run for run in evidence.claiming(flag | through) if _HAS_ROOM.get(flag, bool)(run.config)]
         if not runs:
-            besides = f"together with {through!r}" if through else "with more rows or a context of several pages"
+            names = " and ".join(one.name or "" for one in Capability if one in through)
+            besides = f"together with {names}" if names else "with more rows or a context of several pages"
             return unjudged(f"{flag.name} is claimed, and would show only {besides}")
         for run in runs:
             for index, (moment, ledger) in enumerate(run.steps()):
@@ -198,6 +211,7 @@ _PRESENT: Mapping[Capability, tuple[str, Callable[[Moment], bool]]] = {
     Capability.TREE_VIEW: ("pool.cached", lambda moment: moment.after.pool.cached is not None),
     Capability.WRITE_RECORDS: ("writes", lambda moment: moment.after.writes is not None),
     Capability.RACE_CHECK: ("races", lambda moment: moment.after.races is not None),
+    Capability.METRICS_VIEW: ("metrics", lambda moment: moment.after.metrics is not None),
     Capability.LAZY_DEVICE: (
         "device.pending", lambda moment: moment.after.device is not None and moment.after.device.pending > 0,
     ),

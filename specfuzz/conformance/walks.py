@@ -11,7 +11,20 @@ from random import Random
 from zlib import crc32
 
 from specfuzz.core.config import EngineConfig
-from specfuzz.core.event import Abort, Event, Evict, Finish, Idle, Prefill, Prepare, Publish, Settle, Submit, Verify
+from specfuzz.core.event import (
+    Abort,
+    Event,
+    Evict,
+    Finish,
+    Idle,
+    Mix,
+    Prefill,
+    Prepare,
+    Publish,
+    Settle,
+    Submit,
+    Verify,
+)
 from specfuzz.core.legality import Ledger
 from specfuzz.core.receipt import Receipt
 from specfuzz.state_machine import decoding
@@ -23,6 +36,9 @@ from specfuzz.state_machine.tempers import temper_of
 #: Most events that one output token may cost while an engine drains: prefill, settle, prepare, verify, settle, and as
 #: many again for a life that was lost to a retraction.
 EVENTS_PER_TOKEN, SPARE_EVENTS = 10, 40
+
+#: Tokens of a chunk where a page has fewer; the typical prompt has more.
+SHORT_CHUNK = 4
 
 _DECODERS: dict[str, Callable[[Scene, int], Event]] = {
     "submit": decoding.submit_of,
@@ -108,7 +124,8 @@ def _tokens_left(ledger: Ledger, rid: str) -> int:
 class Loop:
     """A scheduler loop in its own order: submit everything, then launch what can be launched and settle behind it.
 
-    Under overlap a result is settled one launch late. It ends with one `idle` when every request has finished.
+    Under overlap a result is settled one launch late. Prompts go in by chunks and together with the running rows where
+    the configuration allows it. It ends with one `idle` when every request has finished.
     """
 
     def __init__(
@@ -134,6 +151,8 @@ class Loop:
         interruption = self._disturb(ledger)
         if interruption is not None:
             return interruption
+        if receipt is not None and receipt.launch is not None:
+            self._turned_away.difference_update(rid for rid, _prefix, _extend in receipt.admitted)
         if receipt is not None and (receipt.finished or receipt.retracted or receipt.settled is not None):
             self._turned_away.clear()
             self._wait = False
@@ -160,7 +179,9 @@ class Loop:
         waiting = [rid for rid in ledger.waiting() if rid not in self._turned_away]
         if waiting:
             self._turned_away.add(waiting[0])  # asked once, until something is given back
-            return Prefill(waiting[0])
+            config = ledger.config
+            chunk = max(config.page_size, SHORT_CHUNK) if config.chunked_prefill else 0
+            return (Mix if config.mixed_chunk and ledger.running() else Prefill)(waiting[0], chunk)
         if ledger.running():
             self._wait = True  # unless it prepares something, the next step is a settle
             return Prepare()

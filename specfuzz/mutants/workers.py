@@ -53,25 +53,20 @@ def accept_counts_one_more(engine: Scheduler) -> None:
     "frontier-without-bonus",
     source="sglang 0.5.23 run_eagle_verify",
     killed_by=("frontier-steps-by-accept", "frontier-only-advances"),
-    needs=_SPEC,
+    needs=_SPEC | Capability.OVERLAP,
 )
 def frontier_without_bonus(engine: Scheduler) -> None:
     """The new frontier of a verify counts the accepted drafts only."""
 
-    def around(forward: Any, batch: ScheduleBatch, on_publish: Any) -> GenerationBatchResult:
-        decode = not batch.forward_mode.is_extend()
+    relay = engine.future_map
+    publish = relay.publish
 
-        def publish_less(batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
-            if decode:
-                _add(engine, new_seq_lens, -1)
-            on_publish(batch, new_seq_lens)
+    def publish_less(batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
+        if batch.extend_lens is None:
+            _add(engine, new_seq_lens, -1)  # the tensor that the result carries as well
+        publish(batch, new_seq_lens)
 
-        result: GenerationBatchResult = forward(batch, None if on_publish is None else publish_less)
-        if on_publish is None and decode and result.new_seq_lens is not None:
-            _add(engine, result.new_seq_lens, -1)
-        return result
-
-    _wrap(engine, around)
+    relay.publish = publish_less  # type: ignore[method-assign]
 
 
 @mutant(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from specfuzz.errors import TraceError
+from specfuzz.errors import StoreError, TraceError
 from specfuzz.trace.codec import dumps, load
 from specfuzz.trace.store import Stored
 
@@ -50,6 +50,15 @@ def duplicates(entries: Iterable[Stored]) -> tuple[Duplicates, ...]:
             extra = tuple(entry.path for entry in others)
             found.append(Duplicates(bug=f"{bug} on {system}", kept=best.path, extra=extra))
     return tuple(found)
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove files; raises StoreError for the first one that can't be."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"`{path}` can't be removed: {error.strerror}.") from None
 
 
 def form_of(path: Path) -> Form:

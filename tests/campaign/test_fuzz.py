@@ -12,9 +12,10 @@ from specfuzz.campaign.covers import Factors, covering_configs
 from specfuzz.campaign.fuzz import ROUND_EXAMPLES, FuzzPlan, FuzzReport, run_fuzz
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event
+from specfuzz.core.receipt import Receipt
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity
-from specfuzz.errors import ConfigError, MissingPart, TraceError
+from specfuzz.errors import ConfigError, EngineFault, MissingPart, TraceError
 from tests.campaign.fakes import (
     NO_LARGE_EVICTION,
     NO_STOP,
@@ -217,3 +218,24 @@ def test_a_configuration_that_only_the_reset_refuses_is_left_out_too() -> None:
     assert report.refused == ((CONFIGS[1], "`overlap`=False is not supported here."),) and len(report.findings) == 1
     with pytest.raises(ConfigError, match="overlap"):
         fuzz(system=Picky(), configs=CONFIGS[1:2])
+
+
+class DiesOnce(BareSystem):
+    """Raises at one event of its life; the same events go well when they are chosen again."""
+
+    def __init__(self, error: BaseException, at: int) -> None:
+        self.error, self.left = error, at
+
+    def apply(self, event: Event) -> Receipt:
+        self.left -= 1
+        if not self.left:
+            raise self.error
+        return super().apply(event)
+
+
+@pytest.mark.parametrize("at", [540, 1900, 2410])  # where Hypothesis has met the same choices before, and complains
+def test_an_engine_that_dies_once_is_a_finding_wherever_it_is(at: int) -> None:
+    died = EngineFault("the engine process ended with status -9", kind="crash")
+    (finding,) = fuzz(system=DiesOnce(died, at), max_examples=120).findings
+    assert finding.identity == Identity("engine-fault", "engine", "crash") and finding.trace.steps
+    assert fuzz(system=DiesOnce(KeyboardInterrupt(), at), max_examples=120).interrupted

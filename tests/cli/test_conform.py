@@ -34,6 +34,12 @@ def test_nothing_that_could_be_judged_is_status_3() -> None:
     assert (answer.status, answer.json["verdict"], answer.json["clauses"]) == (3, "unknown", [])
 
 
+def test_the_contract_can_be_read_without_a_subject() -> None:
+    contract = specfuzz("conform", "--list", "--json").json["contract"]
+    assert {entry["of"] for entry in contract} == {"system", "algorithm"}
+    assert "A refused event leaves every request" in specfuzz("conform", "--list").out
+
+
 def test_an_algorithm_is_checked_on_the_reference() -> None:
     answer = specfuzz("conform", "NONE", "--clause", "publishes-once-per-forward", "--json")
     assert answer.status == 0 and answer.json["algorithm"] == "NONE"
@@ -50,6 +56,7 @@ def test_an_algorithm_is_checked_on_the_reference() -> None:
         (["reference", "--clause", "drain-ends"], "Did you mean `draining-ends`"),
         (["EAGLE", "--page-size", "4"], "fixed configurations"),
         (["reference", "--page-size", "3"], "`page_size`=3"),
+        ([], "name a system or an algorithm"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_status_2(arguments: list[str], says: str) -> None:

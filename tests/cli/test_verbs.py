@@ -79,6 +79,7 @@ def test_an_unwritable_corpus_is_said_before_anything_runs() -> None:
     assert answer.status == 2 and not answer.out and is_one_sentence(answer.err)
 
 
+@pytest.mark.slow
 def test_a_finding_that_the_corpus_does_not_take_is_kept_and_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,21 @@ class KnowsItsNumber(ReferenceSystem):
         return replace(super().apply(event), executed=self.number)
 
 
+@breaks("two-instances-agree")
+class RunsAlone(ReferenceSystem):
+    opened = 0
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        RunsAlone.opened += 1
+        self.number = RunsAlone.opened
+
+    def apply(self, event: Event) -> Receipt:
+        if self.number > 1:
+            raise EngineFault("another one runs already")
+        return super().apply(event)
+
+
 @breaks("close-twice-is-once")
 class ClosesOnce(ReferenceSystem):
     closed = False
@@ -221,6 +236,12 @@ class DoesNotStart(ReferenceSystem):
     def reset(self, config: EngineConfig) -> None:
         self.capabilities(config)
         raise EngineFault("the engine process died", kind="crash")
+
+
+@breaks("every-legal-event-is-answered")
+class RefusesAtReset(ReferenceSystem):
+    def reset(self, config: EngineConfig) -> None:
+        raise ConfigError(f"`page_size`={config.page_size} does not fit `system`=double.")
 
 
 @breaks("a-refusal-changes-nothing", TIGHT)
@@ -338,6 +359,7 @@ shows("content-view", without_device(target_v1=(7,) * 129))
 shows("tree-view", lambda seen: {"pool": replace(seen.pool, cached=())})
 shows("write-records", lambda seen: {"writes": ()})
 shows("race-check", lambda seen: {"races": None})
+shows("metrics-view", lambda seen: {"metrics": replace(seen.metrics, spec_num_forward_ct=0) if seen.metrics else None})
 shows("lazy-device", without_device(pending=0))
 shows("draft-kv", without_device(draft_v1=None))
 shows("draft-extras", without_extras)

@@ -7,6 +7,8 @@ from functools import cache
 import pytest
 
 from specfuzz.conformance import CLAUSES, ConformanceReport, run_conformance
+from specfuzz.conformance.views import SHOWN_BY
+from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.systems.reference import ReferenceSystem
 from tests.conformance.doubles import DOUBLES, Double
@@ -40,3 +42,7 @@ def test_no_clause_is_without_a_system_that_breaks_it() -> None:
 def test_every_clause_says_what_it_demands_in_one_sentence() -> None:
     assert len({clause.name for clause in CLAUSES}) == len(CLAUSES)
     assert not [clause.name for clause in CLAUSES if not clause.rule.endswith(".") or len(clause.rule) > 130]
+
+
+def test_every_capability_has_a_clause_of_its_own() -> None:
+    assert set(SHOWN_BY) == {flag for flag in Capability if flag}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from specfuzz.campaign.bare import BareSystem
@@ -104,3 +106,22 @@ def test_an_unknown_clause_is_refused_with_the_closest() -> None:
 def test_only_the_asked_for_clauses_are_judged() -> None:
     report = run_conformance(ClaimsOverlapAlways, PLAIN, clauses=("finished-is-shown", "retracted-is-shown"))
     assert [clause.name for clause in report.clauses] == ["finished-is-shown", "retracted-is-shown"] and report.passed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"context_len": 8, "chunked_prefill": True}, {"max_reqs": 1, "mixed_chunk": True}, {"num_pages": 12},
+        {"page_size": 64, "num_pages": 4}, {"algorithm": "NONE", "page_size": 16, "chunked_prefill": True},
+        {"topk": 4, "draft_token_num": 8},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_small_or_large_engine_has_no_room_to_show_is_no_failure(changes: dict[str, Any]) -> None:
+    run_conformance(ReferenceSystem, PLAIN.with_(**changes)).must_pass()
+
+
+def test_a_reference_without_the_race_check_shows_no_races() -> None:
+    report = run_conformance(lambda: ReferenceSystem(check_races=False), PLAIN)
+    report.must_pass()
+    assert "unclaimed-views-are-absent" in {clause.name for clause in report.clauses}

@@ -53,8 +53,12 @@ def both(*changes: Change) -> Change:
 
 
 def aborted(rid: str) -> Change:
-    """Ledger change: an abort was asked for."""
-    return lambda ledger: setattr(ledger.requests[rid], "aborted", True)
+    """Ledger change: an abort was asked for while the prompt was in by half."""
+
+    def ask(ledger: Ledger) -> None:
+        ledger.requests[rid].aborted = ledger.requests[rid].dropping = True
+
+    return ask
 
 
 def mixed(
@@ -180,6 +184,6 @@ GOALS: dict[str, tuple[Row, Row]] = {
     ),
     "abort-between-chunks": (
         lambda: between(Prepare(), DROPPED, receipt=ABORTED, ask=aborted("a")),
-        lambda: step(Prepare(), (gone(done=0),), (DROPPED,), config=CHUNKED, receipt=ABORTED),
+        lambda: step(Prepare(), (HALF,), (DROPPED,), config=CHUNKED, receipt=ABORTED),
     ),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from specfuzz.core.verdict import Identity
 from specfuzz.errors import StoreError
 from specfuzz.trace import CorpusStore, dumps, load
 from specfuzz.trace.seeds import SeedStore
-from specfuzz.trace.upkeep import duplicates
+from specfuzz.trace.upkeep import duplicates, remove
 
 BUG = Identity("pages-are-conserved", "kv_allocator", "after-event")
 
@@ -53,6 +53,14 @@ def test_traces_that_hold_are_told_apart_by_the_bug_in_their_name(tmp_path: Path
     planted(tmp_path, replace(SHORT, expected=None, system="reference"), about=BUG._replace(oracle="sizes-add-up"))
     (group,) = duplicates(CorpusStore(tmp_path).load().entries)
     assert (group.kept, group.extra) == (short, (long,)) and "which holds" in group.bug
+
+
+def test_what_cannot_be_removed_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (long, _short) = planted(tmp_path, LONG, SHORT)
+    remove([long, long])  # gone already is as good
+    assert not long.exists()
+    with pytest.raises(StoreError, match="can't be removed"):
+        remove([tmp_path])
 
 
 # ----------------------------------------------------------------------------------------------------------- seeds

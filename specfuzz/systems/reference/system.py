@@ -66,7 +66,7 @@ class ReferenceSystem:
         self.name = name
         self._device_kind = device
         self._patch = patch
-        self._check_races = check_races
+        self.checks_races = check_races
         torch.set_num_threads(1)  # one result for one seed, and no fight over two cores for tiny tensors
 
     # ------------------------------------------------------------------ port
@@ -94,7 +94,7 @@ class ReferenceSystem:
             (config.mixed_chunk, Capability.MIXED_CHUNK),
             (config.chunked_prefill, Capability.CHUNKED_PREFILL),
             (self._device_kind == "cpu", Capability.LAZY_DEVICE),
-            (self._check_races, Capability.RACE_CHECK),
+            (self.checks_races, Capability.RACE_CHECK),
         ):
             if present:
                 found |= flag
@@ -103,7 +103,7 @@ class ReferenceSystem:
     def reset(self, config: EngineConfig) -> None:
         """A fresh engine on a fresh device."""
         self.capabilities(config)
-        self.device: Device = open_device(self._device_kind, check_races=self._check_races)
+        self.device: Device = open_device(self._device_kind, check_races=self.checks_races)
         self.config = config
         self.scheduler = Scheduler(config, self.device)
         if self._patch is not None:

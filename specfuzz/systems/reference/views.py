@@ -31,7 +31,7 @@ class Viewed(Protocol):
     """What a viewer looks at: one engine, its device, the watcher at its worker seam, and what the adapter keeps.
 
     reqs: every request ever submitted, by rid. gone: rids that were answered without a finish reason of their own.
-    prepared: the batch that waits for its launch.
+    checks_races: whether anybody looks for races. prepared: the batch that waits for its launch.
     """
 
     config: EngineConfig
@@ -40,6 +40,7 @@ class Viewed(Protocol):
     watcher: LaunchWatcher
     reqs: dict[str, Req]
     gone: set[str]
+    checks_races: bool
     prepared: ScheduleBatch | None
 
 
@@ -84,7 +85,7 @@ class Viewer:
             relay=self._relay_view(holders, pending == 0),
             device=self._device_view(holders, pending),
             writes=writes,
-            races=tuple([_race(race) for race in races]),
+            races=tuple([_race(race) for race in races]) if system.checks_races else None,
             on_idle=idle,
             metrics=self._metrics_view(),
         )

@@ -31,17 +31,19 @@ class EngineProcess:
         package = Path(specfuzz.__file__).parent
         script = Path(__file__).with_name("process.py")
         try:
-            self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
-            self._selector = selectors.DefaultSelector()
-            self._child = subprocess.Popen(
-                [str(python), "-I", str(script), str(package)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
-                start_new_session=True,  # an interrupt at the terminal reaches the client, which closes the pipe
-            )
-        except OSError as error:  # what was opened until here is closed when it is collected
+            with contextlib.ExitStack() as undo:  # what was opened before the failure
+                self._errors: IO[bytes] = undo.enter_context(tempfile.TemporaryFile())
+                self._selector = undo.enter_context(selectors.DefaultSelector())
+                self._child = subprocess.Popen(
+                    [str(python), "-I", str(script), str(package)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                    env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+                    start_new_session=True,  # an interrupt at the terminal reaches the client, which closes the pipe
+                )
+                undo.pop_all()  # from here on `close` closes them
+        except OSError as error:
             raise MissingPart(f"the engine's interpreter `{python}` can't be started: {error.strerror}.") from None
         assert self._child.stdin is not None and self._child.stdout is not None
         self._stdin, self._stdout = self._child.stdin, self._child.stdout
