@@ -17,8 +17,8 @@ from specfuzz.core.snapshot import Snapshot
 
 #: Walks per configuration and events of each before it is drained: enough for every kind of event to meet every other.
 WALKS, WALK_EVENTS = 2, 60
-#: No run of the kit comes near it; it ends a system that never gets anywhere.
-MOST_EVENTS = 2000
+#: End a run of a system that never gets anywhere: far more than a walk may take, and than the typical requests need.
+MOST_EVENTS, MOST_SERVED = 2000, 400
 #: Seconds to open an instance from which on two never live side by side.
 SLOW_OPENING = 2.0
 
@@ -138,7 +138,8 @@ class Evidence:
         if known is not None:
             return known
         submits, stops = typical_requests(asked)
-        run = self.play(config, Loop(submits, accept=accept or mixed_runs(config), stops=stops))
+        loop = Loop(submits, accept=accept or mixed_runs(config), stops=stops)
+        run = self.play(config, loop, most=MOST_SERVED)
         if accept is None:
             self._served[config, asked] = run
         return run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specfuzz.conformance.clauses import Answer, Evidence, broken, clause, holds, unjudged
+from specfuzz.conformance.clauses import MOST_SERVED, Answer, Evidence, broken, clause, holds, unjudged
 from specfuzz.conformance.runs import Run
 from specfuzz.conformance.walks import Loop, mixed_runs, typical_requests
 from specfuzz.core.config import EngineConfig
@@ -146,7 +146,8 @@ def resuming_changes_no_text(evidence: Evidence) -> Answer:
     for config in evidence.configs:
         submits, stops = typical_requests(config)
         plain = evidence.serve(config)
-        run = evidence.play(config, Loop(submits, accept=mixed_runs(config), stops=stops, disturb=_Interrupt()))
+        loop = Loop(submits, accept=mixed_runs(config), stops=stops, disturb=_Interrupt())
+        run = evidence.play(config, loop, most=MOST_SERVED)
         if plain.stopped is not None or run.stopped is not None:
             return unjudged(str(plain.stopped or run.stopped))
         retractions += sum(len(receipt.retracted) for receipt in run.receipts)

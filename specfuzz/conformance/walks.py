@@ -33,9 +33,9 @@ from specfuzz.state_machine.offers import offers
 from specfuzz.state_machine.scenes import Scene
 from specfuzz.state_machine.tempers import temper_of
 
-#: Most events that one output token may cost while an engine drains: prefill, settle, prepare, verify, settle, and as
-#: many again for a life that was lost to a retraction.
-EVENTS_PER_TOKEN, SPARE_EVENTS = 10, 40
+#: Most events that one output token may cost while an engine drains: prepare, verify and settle for a row by itself,
+#: and as many again for a life that is lost to a retraction; clean engines take half of that.
+EVENTS_PER_TOKEN, SPARE_EVENTS = 6, 40
 
 #: Tokens of a chunk where a page has fewer; the typical prompt has more.
 SHORT_CHUNK = 4
@@ -63,7 +63,7 @@ def mixed_runs(config: EngineConfig) -> Callable[[str, int], int]:
 
 
 def typical_requests(config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Finish, ...]]:
-    """A few requests that fit the configuration: two share a prefix, one stops early, one has a single token to go.
+    """A few requests that fit the configuration: two share a prefix, two have a stop, one has a single token to go.
 
     Each fits into the pool alone, so that no engine has to end it early.
     """
@@ -75,7 +75,8 @@ def typical_requests(config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Fi
         Submit("a", prompt, output, prompt - 1), Submit("b", min(5, prompt), min(9, output)), Submit("c", 2, 1),
         Submit("d", prompt, output, prompt - 1),
     )  # fmt: skip
-    return submits, (Finish("b", min(4, output - 1)),)
+    # The second stop shares its last accepted run with the cap, now and then: the first of the two must win.
+    return submits, (Finish("b", min(4, output - 1)), Finish("d", max(0, output - 2)))
 
 
 class Walk:
