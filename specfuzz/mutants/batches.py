@@ -44,7 +44,14 @@ class _Swapped(ScheduleBatch):
 
 
 @mutant(
-    "merge-swaps-requests", source="sglang #10991", killed_by=("rows-belong-to-their-requests", "batch-arrays-agree")
+    "merge-swaps-requests",
+    source="sglang #10991",
+    killed_by=(
+        "rows-belong-to-their-requests",
+        "batch-arrays-agree",
+        "writes-start-past-the-tree",
+        "cached-within-owned",
+    ),
 )
 def merge_swaps_requests(engine: Scheduler) -> None:
     """merge_batch appends the tensors but prepends the requests."""

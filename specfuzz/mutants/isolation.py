@@ -17,7 +17,7 @@ from specfuzz.reference.scheduler import Scheduler
 @mutant(
     "leaked-forward-mode",
     source="sglang 0.5.23 _forward_isolation",
-    killed_by=("mode-is-restored",),
+    killed_by=("mode-is-restored", "rows-are-unique"),
     needs=Capability.SPECULATIVE,
 )
 def leaked_forward_mode(engine: Scheduler) -> None:
@@ -41,7 +41,7 @@ def _bump_kernel(access: Access, seq_lens: Array) -> None:
 @mutant(
     "in-place-write",
     source="sglang #26376",
-    killed_by=("no-write-through-the-isolation",),
+    killed_by=("no-write-through-the-isolation", "mirror-equals-device"),
     needs=Capability.SPECULATIVE,
 )
 def in_place_write(engine: Scheduler) -> None:

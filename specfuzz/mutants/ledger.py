@@ -59,7 +59,7 @@ def reserve_accumulates(engine: Scheduler) -> None:
 @mutant(
     "worker-commits",
     source="sglang 0.5.23 ownership rule: a draft worker never advances kv_committed_len",
-    killed_by=("worker-keeps-off-the-ledger",),
+    killed_by=("worker-keeps-off-the-ledger", "extend-commits-its-window"),
     needs=Capability.SPECULATIVE,
 )
 def worker_commits(engine: Scheduler) -> None:
@@ -95,7 +95,7 @@ def prepare_commits(engine: Scheduler) -> None:
 @mutant(
     "allocated-not-recorded",
     source="sglang-jax #1147",
-    killed_by=("pages-are-conserved", "reserve-covers-two-rounds"),
+    killed_by=("pages-are-conserved", "reserve-covers-two-rounds", "ledger-in-order", "window-inside-the-reserve"),
     needs=Capability.SPECULATIVE,
 )
 def allocated_not_recorded(engine: Scheduler) -> None:

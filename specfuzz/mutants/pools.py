@@ -125,7 +125,7 @@ def tree_slots_swapped(engine: Scheduler) -> None:
 @mutant(
     "prefix-not-locked",
     source="sglang 0.5.23 RadixCache.lock",
-    killed_by=("protected-prefix-is-cached",),
+    killed_by=("protected-size-is-the-locked-paths", "protected-prefix-is-cached"),
     needs=_TREE,
 )
 def prefix_not_locked(engine: Scheduler) -> None:
@@ -177,9 +177,7 @@ def evicted_pages_leaked(engine: Scheduler) -> None:
     tree.evict = evict_and_lose  # type: ignore[method-assign]
 
 
-@mutant(
-    "evictable-size-drifts", source="sglang 0.5.23 RadixCache.evict", killed_by=("sizes-add-up",), needs=_TREE
-)
+@mutant("evictable-size-drifts", source="sglang 0.5.23 RadixCache.evict", killed_by=("sizes-add-up",), needs=_TREE)
 def evictable_size_drifts(engine: Scheduler) -> None:
     """Inserting what the tree has already counts its tokens as evictable once more."""
     tree = engine.tree_cache

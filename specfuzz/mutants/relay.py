@@ -36,7 +36,7 @@ def publish_fence_dropped(engine: Scheduler) -> None:
 @mutant(
     "old-frontier-published",
     source="sglang 0.5.23 FutureMap.publish",
-    killed_by=("publish-equals-result",),
+    killed_by=("publish-equals-result", "relay-holds-the-frontier", "target-kv-is-true"),
     needs=_OVERLAPPED,
 )
 def old_frontier_published(engine: Scheduler) -> None:
@@ -52,7 +52,12 @@ def old_frontier_published(engine: Scheduler) -> None:
 @mutant(
     "stash-dropped",
     source="sglang 0.5.23 FutureMap.stash",
-    killed_by=("relay-holds-the-pending-token", "worker-feeds-the-pending-token", "draft-state-is-right"),
+    killed_by=(
+        "relay-holds-the-pending-token",
+        "worker-feeds-the-pending-token",
+        "draft-state-is-right",
+        "draft-extras-pair-with-rows",
+    ),
     needs=_OVERLAPPED,
 )
 def stash_dropped(engine: Scheduler) -> None:

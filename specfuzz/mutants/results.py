@@ -59,7 +59,10 @@ class _LengthFirst(Req):
 
 
 @mutant(
-    "length-before-stop", source="sglang #31599", killed_by=("finish-reason-is-first",), needs=Capability.SPECULATIVE
+    "length-before-stop",
+    source="sglang #31599",
+    killed_by=("finish-reason-is-first", "nothing-emitted-past-the-end"),
+    needs=Capability.SPECULATIVE,
 )
 def length_before_stop(engine: Scheduler) -> None:
     """A run that contains the stop and crosses the cap finishes by length, and junk behind the stop is emitted."""

@@ -34,9 +34,7 @@ def _wrap(engine: Scheduler, around: Any) -> None:
     )
 
 
-@mutant(
-    "accept-counts-one-more", source="sglang 0.5.23 run_eagle_verify", killed_by=("accept-in-range",), needs=_SPEC
-)
+@mutant("accept-counts-one-more", source="sglang 0.5.23 run_eagle_verify", killed_by=("accept-in-range",), needs=_SPEC)
 def accept_counts_one_more(engine: Scheduler) -> None:
     """The accept length of a verify counts the bonus twice."""
 
@@ -72,7 +70,7 @@ def frontier_without_bonus(engine: Scheduler) -> None:
 @mutant(
     "window-published",
     source="sglang 0.5.23 FutureMap.publish",
-    killed_by=("device-lead-is-one-round",),
+    killed_by=("publish-equals-result", "device-lead-is-one-round"),
     needs=_SPEC | Capability.OVERLAP,
 )
 def window_published(engine: Scheduler) -> None:
@@ -81,9 +79,11 @@ def window_published(engine: Scheduler) -> None:
     publish = relay.publish
 
     def publish_window(batch: ScheduleBatch, new_seq_lens: Buffer) -> None:
-        publish(batch, new_seq_lens)
-        if batch.extend_lens is None:
-            relay.scatter_frontier(batch, new_seq_lens, reserve)
+        if batch.extend_lens is not None:
+            publish(batch, new_seq_lens)
+            return
+        relay.scatter_frontier(batch, new_seq_lens, reserve)
+        relay.publish_ready = engine.streams.forward.record("publish_ready")
 
     relay.publish = publish_window  # type: ignore[method-assign]
 

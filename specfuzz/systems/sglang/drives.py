@@ -7,8 +7,8 @@ from specfuzz.errors import ConfigError
 
 ALGORITHMS = ("NONE", "EAGLE")
 
-#: Those of them whose worker extends running rows beside a prefill. Source: `SpeculativeAlgorithm.supports_mixed_chunk`,
-#: which is asked as well where the engine is at hand; plain decoding is not its business.
+#: Those of them whose worker extends running rows beside a prefill. Where the engine is at hand, its own
+#: `SpeculativeAlgorithm.supports_mixed_chunk` is asked as well; plain decoding is not its business.
 MIXED_CHUNK = ("NONE", "EAGLE")
 
 
