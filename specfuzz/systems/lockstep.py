@@ -59,6 +59,7 @@ OWNERS: dict[str, Owner] = {
         "output_ids", "kv_committed_len", "finished_reason", "finished_len", "spec_verify_ct",
         "spec_num_correct_drafts", "spec_correct_drafts_histogram")},
     **{f"receipt.{name}": Owner.RESULT_PROCESSOR for name in ("settled", "emitted", "finished")},
+    "metrics": Owner.RESULT_PROCESSOR,
     "req.kv_allocated_len": Owner.KV_ALLOCATOR,
     "req.slots": Owner.KV_ALLOCATOR,
     "pool.free_pages": Owner.KV_ALLOCATOR,
@@ -96,6 +97,7 @@ def host_cells(snapshot: Snapshot, receipt: Receipt) -> dict[Cell, Any]:
     cells["pool.free_rows", ""] = len(pool.free_rows)
     cached = pool.cached
     cells["pool.cached_slots", ""] = MISSING if cached is None else len({s for path in cached for s in path.slots})
+    cells["metrics", ""] = MISSING if snapshot.metrics is None else snapshot.metrics
     cells["queue.depth", ""] = len(snapshot.queue)
     cells["waiting", ""] = snapshot.waiting
     cells["running", ""] = snapshot.running

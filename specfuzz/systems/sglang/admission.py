@@ -1,8 +1,8 @@
 """One scheduling step up to its batch: the head of `get_next_batch_to_run`, then admission of one request.
 
 The events name the request, so that function and `_get_new_batch_prefill_raw` are walked here, line by line and on the
-real objects, instead of being called. What decides is the engine's own: `PrefillAdder`, the checkpoint of a chunk, the deferred abort of a
-chunked request, the memory check, `prepare_for_decode`, `mix_with_running`, the relay.
+real objects, instead of being called. What decides is the engine's own: `PrefillAdder`, the checkpoint of a chunk, the
+deferred abort of a chunked request, the memory check, `prepare_for_decode`, `mix_with_running`, the relay.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def capabilities_of(config: EngineConfig, *, recording: bool) -> Capability:
     """What the adapter can do and show. Streams are no-ops on a CPU: no view can lag, and nothing watches for races."""
     drives.check_config(config)
     flags = Capability.RELAY_VIEW | Capability.DEVICE_VIEW | Capability.LAUNCH_VIEW | Capability.CONTENT_VIEW
-    flags |= Capability.TREE_VIEW
+    flags |= Capability.TREE_VIEW | Capability.METRICS_VIEW
     for wanted, flag in (
         (config.speculative, Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS),
         (config.overlap, Capability.OVERLAP),

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -150,10 +150,20 @@ class Rig:
             return engine.TokenAllocator(**fields)
         return engine.PagedAllocator(page_size=config.page_size, **fields)
 
+    def _metrics(self) -> Any:
+        """Silent but for the acceptance counts, which the engine's own method adds up."""
+        metrics = _Silent(
+            enable_metrics=False, num_retracted_reqs=0, num_generated_tokens=0, forward_ct_decode=0,
+            spec_num_forward_ct=0, spec_num_accept_tokens=0, spec_num_correct_drafts=0,
+            spec_num_block_accept_tokens=0, spec_num_cap_tokens=0,
+        )  # fmt: skip
+        metrics.__dict__["update_spec_metrics"] = MethodType(self.engine.MetricsReporter.update_spec_metrics, metrics)
+        return metrics
+
     def _scheduler(self) -> Any:
         engine, config = self.engine, self.config
         scheduler = object.__new__(engine.Scheduler)
-        metrics = _Silent(enable_metrics=False, num_retracted_reqs=0, num_generated_tokens=0, forward_ct_decode=0)
+        metrics = self._metrics()
         beams = _Silent(commit_decode=lambda batch: set(), pending_member_rows=lambda batch: 0)
         scheduler.__dict__.update(
             # who and where
@@ -186,6 +196,7 @@ class Rig:
         # Uninitialised memory would make a missing publish or stash differ from run to run.
         scheduler.future_map.new_seq_lens_buf.fill_(-1)
         scheduler.future_map.output_tokens_buf.fill_(-1)
+        scheduler.future_map.needs_cpu_seq_lens = config.needs_cpu_seq_lens
         scheduler.batch_result_processor = engine.ResultProcessor(
             is_generation=True, disaggregation_mode=scheduler.disaggregation_mode, enable_overlap=config.overlap,
             enable_overlap_mlx=False, model_config=self.model_config, token_to_kv_pool_allocator=self.allocator,

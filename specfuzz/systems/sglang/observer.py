@@ -12,6 +12,7 @@ from specfuzz.core.snapshot import (
     CachedPath,
     DeviceView,
     LaunchView,
+    MetricsView,
     PoolView,
     RelayRow,
     RelayView,
@@ -33,6 +34,7 @@ class Observer:
         self._device: tuple[Any, DeviceView] | None = None
         self._cells: tuple[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]] | None = None
         self._relay: tuple[Any, RelayView] | None = None
+        self._metrics: MetricsView | None = None
         self._last_batches: tuple[BatchView, ...] = ()
         self._last_launches: tuple[LaunchView, ...] = ()
 
@@ -55,9 +57,20 @@ class Observer:
             writes=tuple(driver.writes.records) if driver.writes.recording else None,
             races=None,
             on_idle=idle,
+            metrics=self._metrics_view(),
         )
 
     # ------------------------------------------------------------------ host
+    def _metrics_view(self) -> MetricsView:
+        found = self._driver.scheduler.metrics_reporter
+        last = self._metrics
+        if last is None or last.spec_num_forward_ct != found.spec_num_forward_ct:
+            last = self._metrics = MetricsView(
+                spec_num_forward_ct=found.spec_num_forward_ct, spec_num_accept_tokens=found.spec_num_accept_tokens,
+                spec_num_correct_drafts=found.spec_num_correct_drafts,
+            )  # fmt: skip
+        return last
+
     def _req(self, rid: str, req: Any) -> ReqView:
         kv = req.kv
         slots: tuple[int, ...] = ()

@@ -18,6 +18,7 @@ from specfuzz.core.snapshot import (
     BatchView,
     DeviceView,
     LaunchView,
+    MetricsView,
     PoolView,
     RelayView,
     ReqView,
@@ -89,6 +90,7 @@ class Difference(msgspec.Struct, tag=True, forbid_unknown_fields=True):
     pool: PoolView | None = None
     relay: RelayView | None = None
     device: DeviceView | None = None
+    metrics: MetricsView | None = None
 
 
 class Stepped(msgspec.Struct, tag=True, forbid_unknown_fields=True):
@@ -158,6 +160,7 @@ def difference(before: Snapshot | None, after: Snapshot) -> Difference:
         pool=after.pool if before is None or before.pool is not after.pool else None,
         relay=after.relay if before is None or before.relay is not after.relay else None,
         device=after.device if before is None or before.device is not after.device else None,
+        metrics=after.metrics if before is None or before.metrics is not after.metrics else None,
     )
 
 
@@ -179,4 +182,5 @@ def join(before: Snapshot | None, change: Difference) -> Snapshot:
         writes=change.writes,
         races=None,
         on_idle=change.on_idle,
+        metrics=change.metrics if change.metrics is not None or before is None else before.metrics,
     )

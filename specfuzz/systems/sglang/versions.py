@@ -57,6 +57,11 @@ NAMES: dict[str, tuple[str, str, str]] = {
         "NewTokenRatioTracker",
         "admission and retraction",
     ),
+    "MetricsReporter": (
+        "managers.scheduler_components.metrics_reporter",
+        "SchedulerMetricsReporter",
+        "the global acceptance counts",
+    ),
     "FutureMap": ("managers.overlap_utils", "FutureMap", "the relay"),
     "TokenAllocator": ("mem_cache.allocator.token", "TokenToKVPoolAllocator", "slots at page size 1"),
     "PagedAllocator": ("mem_cache.allocator.paged", "PagedTokenToKVPoolAllocator", "slots at larger page sizes"),
@@ -131,6 +136,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     ),
     "Req": ("init_next_round_input", "update_finish_state", "reset_for_retract", "owned_kv_len", "seqlen"),
     "ReqKvInfo": ("req_pool_idx", "kv_committed_len", "kv_allocated_len", "cache_protected_len", "mark_kv_released"),
+    "MetricsReporter": ("update_spec_metrics",),
     "ResultProcessor": ("process_batch_result_prefill", "process_batch_result_decode", "_resolve_spec_v2_tokens"),
     "FutureMap": (
         "publish",

@@ -152,8 +152,7 @@ def test_an_evict_takes_whole_leaves(judged: Run) -> None:
     ("change", "field"),
     [
         ({"algorithm": "EAGLE3"}, "algorithm"),
-        ({"mixed_chunk": True}, "mixed_chunk"),
-        ({"chunked_prefill": True}, "chunked_prefill"),
+        ({"topk": 2}, "topk"),
     ],
 )
 def test_a_configuration_that_is_not_driven_names_both_fields(

@@ -9,6 +9,7 @@ import pytest
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event, Finish, Prefill, Prepare, Retract, Settle, Submit, Verify
+from specfuzz.core.notation import parse_events
 from specfuzz.core.oracle import ORACLES
 from specfuzz.core.port import OpenOptions
 from specfuzz.session import Session
@@ -16,6 +17,7 @@ from specfuzz.systems.sglang import MUTANTS, open_sglang
 
 START: tuple[Event, ...] = (Submit("a", 4, 8), Prefill("a"), Prepare())
 CAPPED: tuple[Event, ...] = (Submit("a", 4, 2), Prefill("a"), Prepare(), Verify(), Settle(), Settle())
+MIXED = parse_events("submit(a,4,8) prefill(a) settle submit(b,4,8) mix(b)")
 
 #: The shortest scripts that we know; all are legal with overlap and hold on the clean engine.
 SCRIPTS: dict[str, tuple[Event, ...]] = {
@@ -36,6 +38,16 @@ SCRIPTS: dict[str, tuple[Event, ...]] = {
     ),
     "over-allocation-leaked": CAPPED,
     "double-free-at-finish": CAPPED,
+    "mixed-tail-has-no-query": MIXED,
+    "mixed-tails-not-stashed": MIXED,
+    "mixed-tails-bound-too-early": parse_events("submit(a,4,8) prefill(a) submit(b,4,8) mix(b)"),
+    "plain-mirror-rebuilt": parse_events("submit(a,4,8) prefill(a) submit(b,4,8) mix(b)"),
+    "mixed-tail-not-committed": (*MIXED, Settle()),
+    "plain-tail-committed": (*MIXED, Settle()),
+    "mixed-tail-committed-twice": (*MIXED, Settle()),
+    "mixed-prefill-committed": (*MIXED, Settle()),
+    "draft-guesses-at-chunk-end": parse_events("submit(a,8,8) prefill(a,4) settle prefill(a,4) settle"),
+    "chunked-abort-forgotten": parse_events("submit(a,8,8) prefill(a,4) abort(a) idle"),
 }  # fmt: skip
 FIRST = {"late-result-applied-to-finished": Submit("a", 4, 8), "length-before-stop": Submit("a", 4, 3)}
 
@@ -58,7 +70,11 @@ def run(spec: str, config: EngineConfig, events: tuple[Event, ...]) -> Session:
 @pytest.mark.parametrize("name", MUTANTS.names())
 def test_a_planted_bug_is_killed_by_an_oracle_that_it_names(name: str) -> None:
     bug = MUTANTS.get(name)
-    config = EngineConfig(algorithm=bug.algorithm or "EAGLE", overlap=True, **bug.config)
+    switches = {
+        "overlap": True, "mixed_chunk": Capability.MIXED_CHUNK in bug.needs,
+        "chunked_prefill": Capability.CHUNKED_PREFILL in bug.needs,
+    }  # fmt: skip
+    config = EngineConfig(algorithm=bug.algorithm or "EAGLE", **{**switches, **bug.config})
     clean = run("", config, script(name))
     assert clean.violations == []
     assert clean.skipped == 0
