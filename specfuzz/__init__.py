@@ -23,6 +23,7 @@ __all__ = [
     "machine",
     "oracle",
     "run",
+    "run_conformance",
 ]
 
 _HOMES = {
@@ -39,6 +40,7 @@ _HOMES = {
     "machine": "specfuzz.suite.machine",
     "oracle": "specfuzz.core.oracle",
     "run": "specfuzz.suite.run",
+    "run_conformance": "specfuzz.conformance",
 }
 
 

@@ -1,3 +1,4 @@
+from specfuzz.conformance import run_conformance as run_conformance
 from specfuzz.core.clock import Clock as Clock
 from specfuzz.core.clock import Owner as Owner
 from specfuzz.core.clock import Scope as Scope

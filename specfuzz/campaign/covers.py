@@ -30,6 +30,7 @@ class Factors:
 
     pools: "ample" holds every row at its longest; "tight" little more than one and "scarce" not even that, so that the
     engine has to evict and retract; "rows" has KV but rows for two only. topk: 1 drafts a chain, more a tree.
+    apart: pairs of (factor, value) that never meet in a configuration; `pool` is the factor of `pools`.
     """
 
     algorithms: tuple[str, ...] = ("EAGLE", "NONE")
@@ -42,6 +43,7 @@ class Factors:
     mixed_chunk: tuple[bool, ...] = (False, True)
     chunked_prefill: tuple[bool, ...] = (False, True)
     needs_cpu_seq_lens: tuple[bool, ...] = (True, False)
+    apart: tuple[_Choice, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -56,7 +58,7 @@ def covering_configs(factors: Factors) -> tuple[EngineConfig, ...]:
     clash: ConfigError | None = None
     for algorithm, topk in _families(factors, algorithms):
         column: list[EngineConfig] = []
-        for choice in _pairwise(_levels(factors, algorithm)):
+        for choice in _pairwise(_levels(factors, algorithm), factors.apart):
             try:
                 config = _config_of(algorithm, {**dict(choice), "topk": topk}, fixed)
             except ConfigError as error:
@@ -155,12 +157,14 @@ def _pages(config: EngineConfig, pool: str) -> int:
     return pages if pool in ("tight", "scarce") else pages * config.max_reqs * 3 // 2
 
 
-def _pairwise(levels: Mapping[str, Iterable[Any]]) -> list[_Choice]:
-    """Greedy pairwise cover, deterministic; the first row takes every first level."""
+def _pairwise(levels: Mapping[str, Iterable[Any]], apart: Iterable[_Choice] = ()) -> list[_Choice]:
+    """Greedy pairwise cover, deterministic; the first row takes every first level. apart: pairs that never meet."""
     names = list(levels)
     values = {name: list(levels[name]) for name in names}
+    never = {frozenset(pair) for pair in apart}
     missing = {
         ((a, x), (b, y)) for a, b in combinations(names, 2) for x in values[a] for y in values[b]
+        if frozenset(((a, x), (b, y))) not in never
     }  # fmt: skip
     rows: list[_Choice] = []
     while missing or not rows:
@@ -168,7 +172,11 @@ def _pairwise(levels: Mapping[str, Iterable[Any]]) -> list[_Choice]:
         row: dict[str, Any] = dict(min(missing, key=repr)) if rows else {name: values[name][0] for name in names}
         for name in names:
             if name not in row:
-                row[name] = max(values[name], key=lambda value: _news(row, name, value, missing, names))
+                free = [
+                    value for value in values[name]
+                    if not any(frozenset(((name, value), known)) in never for known in row.items())
+                ]  # fmt: skip
+                row[name] = max(free, key=lambda value: _news(row, name, value, missing, names))
         choice = tuple((name, row[name]) for name in names)
         missing -= set(combinations(choice, 2))
         rows.append(choice)

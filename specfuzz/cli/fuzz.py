@@ -21,10 +21,14 @@ from specfuzz.core.trace import Trace
 from specfuzz.errors import EngineFault, SpecfuzzError, StoreError, TraceError
 
 if TYPE_CHECKING:
+    from specfuzz.campaign.covers import Factors
     from specfuzz.campaign.fuzz import FuzzReport
 
 #: Where findings go unless `--corpus` says otherwise; kept out of version control.
 FINDINGS = "findings"
+
+#: Pools that hold every row at its longest.
+_ROOMY = ("ample", "rows")
 
 
 @click.command("fuzz")
@@ -39,7 +43,7 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
     Exit status 0 if all holds, 1 if something is violated, 3 if an oracle of --oracles never applied or no example
     ended. Without --max-examples and --max-time the profile says how many examples are run.
     """
-    from specfuzz.campaign.covers import Factors, covering_configs
+    from specfuzz.campaign.covers import covering_configs
     from specfuzz.reference.algorithms import ALGORITHMS
     from specfuzz.state_machine.profiles import profile_of
 
@@ -47,7 +51,7 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
     writable(corpus)
     system, seed = flags.system or "reference", seed_of(flags)
     fixed = changes_of(flags)
-    factors = Factors(algorithms=ALGORITHMS.names(), pools=_pools(system, fixed), fixed=fixed)
+    factors = _factors(system, fixed)
     for algorithm in [fixed["algorithm"]] if "algorithm" in fixed else ALGORITHMS.names():
         covering_configs(replace(factors, algorithms=(algorithm,)))  # ConfigError rather than silence about one
     configs = covering_configs(factors)
@@ -82,17 +86,23 @@ def command(flags: Flags, corpus: str | None, profile: str) -> Outcome:
     )  # fmt: skip
 
 
-def _pools(system: str, fixed: Mapping[str, Any]) -> tuple[str, ...]:
-    """Pool sizes that a campaign on this system walks.
+def _factors(system: str, fixed: Mapping[str, Any]) -> Factors:
+    """What a campaign on this system varies.
 
     SGLang 0.5.23 launches the next chunk of a prompt even where running rows have reserved the last page, and fails in
-    its allocation. That is known: the pool of a campaign with chunks holds every row at its longest, or each would end
-    there. A smaller `num_pages` shows it (and tests/systems/sglang/test_chunks.py).
+    its allocation. That is known: where prompts come in chunks, the pool holds every row at its longest, or each such
+    run would end there. A smaller `num_pages` shows it (and tests/systems/sglang/test_mixed_chunk.py).
     """
     from specfuzz.campaign.covers import Factors
+    from specfuzz.reference.algorithms import ALGORITHMS
 
-    known = "sglang" in system and fixed.get("chunked_prefill", False)
-    return ("ample", "rows") if known else Factors().pools
+    factors = Factors(algorithms=ALGORITHMS.names(), fixed=fixed)
+    if "sglang" not in system:
+        return factors
+    if fixed.get("chunked_prefill", False):
+        return replace(factors, pools=_ROOMY)
+    small = [pool for pool in factors.pools if pool not in _ROOMY]
+    return replace(factors, apart=tuple((("pool", pool), ("chunked_prefill", True)) for pool in small))
 
 
 def writable(corpus: str | None) -> None:

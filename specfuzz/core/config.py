@@ -31,8 +31,8 @@ class EngineConfig:
     num_pages: pages of the KV pool without the padding page. max_reqs: rows of req_to_token without the padding row.
     context_len: longest prompt plus output, in tokens.
     radix: keep a prefix tree. mixed_chunk: allow MIXED launches. chunked_prefill: allow extends that end in a prompt.
-    needs_cpu_seq_lens: under overlap a speculative batch gets a host mirror of its lengths before each launch, for which
-    the host waits; without, it runs mirrorless and the host runs ahead.
+    needs_cpu_seq_lens: under overlap a speculative batch gets a host mirror of its lengths before each launch, for
+    which the host waits; without, it runs mirrorless and the host runs ahead.
     """
 
     algorithm: str = "EAGLE"

@@ -121,7 +121,7 @@ def settle_appends_the_run(step: Step, req: ReqView) -> Finding:
     ends: list[int] = []
     for known, row in rows:
         launch = view_of(step.after.launches, known.number)
-        if launch is None or launch.exit is None:
+        if launch is None or launch.exit is None or row >= len(launch.exit.next_tokens):
             return Verdict.UNKNOWN
         if req.rid in known.middle:
             continue  # a middle chunk samples nothing

@@ -50,8 +50,8 @@ RECEIPT_FIELDS = (
 POOL_FIELDS = ("page_size", "num_pages", "max_reqs", "available", "evictable", "protected")
 RELAY_FIELDS = ("new_seq_len", "output_token", "topk_index", "hidden")
 #: What a worker saw and decided, row by row: everything but the slots.
-ENTRY_FIELDS = ("seq_lens", "prefix_lens", "input_tokens", "bonus", "topk_index", "hidden")
-EXIT_FIELDS = ("accept_lens", "new_seq_lens", "next_tokens", "published")
+ENTRY_FIELDS = ("seq_lens", "prefix_lens", "input_tokens", "bonus", "topk_index", "topk_seeds", "hidden")
+EXIT_FIELDS = ("accept_lens", "new_seq_lens", "next_tokens", "published", "accept_index")
 
 #: Who is asked first when a field differs; a field that isn't listed is the scheduler's.
 OWNERS: dict[str, Owner] = {
@@ -72,7 +72,7 @@ OWNERS: dict[str, Owner] = {
     "pool.protected": Owner.RADIX_CACHE,
     "pool.cached_slots": Owner.RADIX_CACHE,
     "receipt.evicted": Owner.RADIX_CACHE,
-    **{f"relay.{name}": Owner.FUTURE_MAP for name in ("rids", *RELAY_FIELDS)},
+    **{f"relay.{name}": Owner.FUTURE_MAP for name in ("rids", *RELAY_FIELDS, "topk_seeds")},
     "batch.forward_mode": Owner.ISOLATION,
     "batch.seq_lens": Owner.SPEC_WORKER,
     **{f"launch.{name}": Owner.FUTURE_MAP for name in ENTRY_FIELDS},
@@ -136,6 +136,8 @@ def drained_cells(snapshot: Snapshot) -> dict[Cell, Any]:
                 value = getattr(row, name)
                 # Poisoned, consumed or not shown: which of them is the engine's own affair.
                 cells["relay." + name, rid] = MISSING if value is None else value
+            if row.topk_seeds is not None:  # of a chain there are none to speak of
+                cells["relay.topk_seeds", rid] = row.topk_seeds
     return cells
 
 

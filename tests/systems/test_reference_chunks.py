@@ -110,7 +110,36 @@ def test_an_idle_scheduler_drops_an_aborted_chunk() -> None:
     assert len(session.state.pool.free_pages) == EngineConfig().num_pages
 
 
+def test_one_that_was_aborted_before_its_retraction_goes_on_to_its_last_chunk() -> None:
+    text = (
+        "submit(a,8,4) prefill(a) settle abort(a) retract(a) prefill(a,4) settle prefill(a,2) settle prefill(a) settle"
+    )
+    session = run(text, radix=False)
+    assert receipts(session, "settle")[-1].finished == (("a", "abort", None),)
+
+
+def test_a_chunk_goes_on_in_its_last_page_though_the_pool_is_empty_and_no_further() -> None:
+    text = (
+        "submit(a,4,8) prefill(a) settle submit(c,4,8) prefill(c) settle submit(b,9,1) prefill(b,4) settle "
+        "prefill(b,2) settle prepare verify settle prefill(b,2) settle prefill(b)"
+    )
+    session = run(text, algorithm="NONE", page_size=4, num_pages=6, radix=False)
+    *_, within, beyond = receipts(session, "prefill")
+    assert within.admitted == (("b", 6, 2),) and beyond.refused is not None
+
+
 # --------------------------------------------------------------------------------------------------------------- mixed
+def test_admission_sets_a_token_aside_for_every_row_that_may_ride_along() -> None:
+    text = "submit(a,4,8) prefill(a) settle submit(b,7,1) prefill(b)"
+    assert receipts(run(text, num_pages=13), "prefill")[1].refused is not None
+    assert receipts(run(text, num_pages=13, mixed_chunk=False), "prefill")[1].refused is None
+
+
+def test_the_tree_takes_what_a_prefill_was_launched_with_and_not_the_claim_of_its_tail() -> None:
+    session = run("submit(a,2,2) submit(b,2,1) prefill(a) mix(b) settle", algorithm="NONE")
+    assert (session.state.reqs["a"].cache_protected_len, session.state.reqs["a"].kv_committed_len) == (2, 3)
+
+
 def test_a_tail_is_bound_to_the_frontier_that_the_host_does_not_know_yet() -> None:
     session = run("submit(a,4,9) prefill(a) settle submit(b,5,3) prepare verify(a=3) mix(b) settle")
     req = session.state.reqs["a"]

@@ -22,6 +22,7 @@ def capabilities_of(config: EngineConfig, *, recording: bool) -> Capability:
     flags |= Capability.TREE_VIEW | Capability.METRICS_VIEW
     for wanted, flag in (
         (config.speculative, Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS),
+        (config.speculative and config.topk > 1, Capability.TREE),
         (config.overlap, Capability.OVERLAP),
         (config.radix, Capability.RADIX),
         (config.page_size > 1, Capability.PAGED),

@@ -22,20 +22,8 @@ from specfuzz.systems.sglang import admission
 from specfuzz.systems.sglang.harness import VOCAB_SIZE, Rig
 from specfuzz.systems.sglang.launches import Launch, LaunchLog
 from specfuzz.systems.sglang.ledger_writes import WriteLog
+from specfuzz.systems.sglang.rids import engine_rid, event_rid
 from specfuzz.systems.sglang.versions import Engine
-
-#: The engine's abort matches ids by prefix; a terminator keeps `a` from aborting `ab`.
-_END = "/"
-
-
-def engine_rid(rid: str) -> str:
-    """The id that the engine knows a request by."""
-    return rid + _END
-
-
-def event_rid(rid: str) -> str:
-    """The id that the trace knows an engine request by."""
-    return rid.removesuffix(_END)
 
 
 class Driver:

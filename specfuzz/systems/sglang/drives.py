@@ -18,10 +18,6 @@ def check_config(config: EngineConfig) -> None:
         raise ConfigError(
             f"`algorithm`={config.algorithm} does not fit `system`=sglang: it drives {' and '.join(ALGORITHMS)}."
         )
-    if config.speculative and config.topk != 1:
-        raise ConfigError(
-            f"`topk`={config.topk} does not fit `system`=sglang: it drives {config.algorithm} with topk 1."
-        )
     if config.mixed_chunk and config.algorithm not in MIXED_CHUNK:
         raise ConfigError(
             f"`mixed_chunk`=true does not fit `algorithm`={config.algorithm}: SGLang mixes {' and '.join(MIXED_CHUNK)}."

@@ -21,6 +21,7 @@ from specfuzz.errors import ConfigError
 from specfuzz.systems.sglang import kernels
 from specfuzz.systems.sglang.content import ToyModel
 from specfuzz.systems.sglang.drives import check_config
+from specfuzz.systems.sglang.trees import TreeWorker
 from specfuzz.systems.sglang.versions import Engine
 from specfuzz.systems.sglang.worker import ToyWorker
 
@@ -132,7 +133,8 @@ class Rig:
             )
         )
         self.model = ToyModel(config.pool_tokens + config.page_size, config.row_width + 1, draft=config.speculative)
-        self.worker = ToyWorker(engine, config, self.model, self.rows.req_to_token)
+        worker = TreeWorker if config.speculative and config.topk > 1 else ToyWorker
+        self.worker = worker(engine, config, self.model, self.rows.req_to_token)
         self.model_config = SimpleNamespace(
             is_encoder_decoder=False, vocab_size=VOCAB_SIZE, think_end_ids=None, self_opened_think_start_ids=None,
             hf_config=SimpleNamespace(),

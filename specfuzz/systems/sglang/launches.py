@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -105,12 +105,7 @@ class LaunchLog:
         worker = self.rig.worker
         launch.entry, launch.exit = worker.entry, worker.exit
         if launch.exit is not None and launch.published is not None:
-            launch.exit = WorkerExit(
-                accept_lens=launch.exit.accept_lens,
-                new_seq_lens=launch.exit.new_seq_lens,
-                next_tokens=launch.exit.next_tokens,
-                published=launch.published,
-            )
+            launch.exit = replace(launch.exit, published=launch.published)
         launch.rebound = tuple(name for name, value in launch.bound.items() if _differs(getattr(batch, name), value))
         launch.mode_after = batch.forward_mode.name
         self._open = None

@@ -19,7 +19,8 @@ from specfuzz.core.snapshot import (
     ReqView,
     Snapshot,
 )
-from specfuzz.systems.sglang.driver import Driver, event_rid
+from specfuzz.systems.sglang.driver import Driver
+from specfuzz.systems.sglang.rids import event_rid
 
 
 class Observer:
@@ -182,7 +183,8 @@ class Observer:
     def _relay_view(self, reqs: dict[str, ReqView]) -> RelayView:
         future_map = self._driver.scheduler.future_map
         lens, tokens = future_map.new_seq_lens_buf.tolist(), future_map.output_tokens_buf.tolist()
-        topk = None if future_map.topk_index_buf is None else future_map.topk_index_buf[:, 0].tolist()
+        topk = None if future_map.topk_index_buf is None else future_map.topk_index_buf.tolist()
+        is_tree = self._driver.config.topk > 1
         hidden = None if future_map.hidden_states_buf is None else future_map.hidden_states_buf[:, 0].tolist()
         held = tuple((rid, req.req_pool_idx) for rid, req in reqs.items() if req.req_pool_idx is not None)
         key = (held, tuple((lens[row], tokens[row], topk and topk[row], hidden and hidden[row]) for _, row in held))
@@ -193,8 +195,9 @@ class Observer:
                 row=row,
                 new_seq_len=_known(lens[row]),
                 output_token=_known(tokens[row]),
-                topk_index=None if topk is None else topk[row],
+                topk_index=None if topk is None else topk[row][0],
                 hidden=None if hidden is None else hidden[row],
+                topk_seeds=tuple(topk[row]) if topk is not None and is_tree else None,
             )
             for rid, row in held
         }

@@ -122,7 +122,7 @@ class ToyWorker:
         return self._result(
             torch.tensor(sampled, dtype=torch.int64),
             new_seq_lens=frontier,
-            next_draft_input=self._draft_input(sampled, hidden, frontier),
+            next_draft_input=self._draft_input(batch, sampled, hidden, frontier),
         )
 
     # ------------------------------------------------------------------ EAGLE chain
@@ -170,7 +170,7 @@ class ToyWorker:
             torch.tensor(padded, dtype=torch.int64).flatten(),
             accept_lens=accept_lens,
             new_seq_lens=frontier,
-            next_draft_input=self._draft_input([run[-1] for run in runs], after, frontier),
+            next_draft_input=self._draft_input(batch, [run[-1] for run in runs], after, frontier),
             speculative_num_draft_tokens=width,
         )
 
@@ -189,14 +189,18 @@ class ToyWorker:
                 reduction = self.model.draft_step(window.cells, position, token, reduction)
         return chain
 
-    def _draft_input(self, bonus: list[int], hidden: list[int], frontier: torch.Tensor) -> Any:
+    def _draft_input(self, batch: Any, bonus: list[int], hidden: list[int], frontier: torch.Tensor) -> Any:
         state = np.array(hidden, dtype=np.int64)
         return self._engine.EagleDraftInput(
             bonus_tokens=torch.tensor(bonus, dtype=torch.int64),
             topk_p=torch.ones((len(bonus), self._config.topk)),
-            topk_index=torch.from_numpy(unembed(state)).reshape(-1, 1),
+            topk_index=torch.from_numpy(self._seeds(batch, state, frontier)),
             hidden_states=torch.from_numpy(state).reshape(-1, 1),
         )
+
+    def _seeds(self, batch: Any, state: Ints, frontier: torch.Tensor) -> Ints:
+        """(bs, topk) first proposals of drafts in `state` for the rounds that start at `frontier`; of a chain one."""
+        return unembed(state).reshape(-1, 1)
 
     # ------------------------------------------------------------------ records and results
     def _enter(

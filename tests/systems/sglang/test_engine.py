@@ -152,7 +152,6 @@ def test_an_evict_takes_whole_leaves(judged: Run) -> None:
     ("change", "field"),
     [
         ({"algorithm": "EAGLE3"}, "algorithm"),
-        ({"topk": 2}, "topk"),
     ],
 )
 def test_a_configuration_that_is_not_driven_names_both_fields(

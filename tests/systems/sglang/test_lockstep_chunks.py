@@ -41,11 +41,20 @@ def both() -> Iterator[LockstepSystem]:
         pytest.param(
             "submit(a,2,2) submit(b,2,1) prefill(a) settle mix(b) settle", {}, id="the tree takes what was launched"
         ),
-        pytest.param("submit(a,4,2) prefill(a,2) abort(a) settle prepare", {}, id="an abort marks a carried chunk"),
-        pytest.param("submit(a,4,2) prefill(a,2) settle retract(a) abort(a)", {}, id="and another one it only notes"),
+        pytest.param("submit(a,4,2) prefill(a,2) settle abort(a) idle", {}, id="an abort marks a carried chunk"),
+        pytest.param(
+            "submit(b,4,8) prefill(b) settle submit(a,4,2) prefill(a,2) settle prepare verify settle abort(a) prepare",
+            {}, id="an abort of one that nothing carries is only noted",
+        ),
         pytest.param(
             "submit(a,4,8) prefill(a) settle submit(b,7,1) prefill(b)", {"num_pages": 13},
             id="admission sets a token aside for every row that may ride along",
+        ),
+        pytest.param(
+            "submit(a,4,8) prefill(a) settle submit(c,4,8) prefill(c) settle submit(b,7,1) prefill(b,4) settle "
+            "prefill(b,2) settle prepare verify settle prefill(b)",
+            {"page_size": 4, "num_pages": 6, "radix": False},
+            id="a chunk goes on in its last page though the pool is empty",
         ),
         pytest.param("submit(a,3,9) prefill(a) settle prepare", {"num_pages": 10}, id="the last row is aborted"),
         pytest.param("submit(a,4,2) prefill(a) settle retract(a) abort(a)", {}, id="an answered request waits no more"),
@@ -57,6 +66,7 @@ def test_what_once_differed(
     session = Session(both, CONFIG.with_(algorithm=algorithm, overlap=overlap, **fields), tuple(ORACLES))
     for event in parse_events(text):
         assert session.step(event) == []
+    assert session.skipped == 0
     assert not both.excluded
 
 

@@ -65,7 +65,7 @@ def test_an_aborted_chunk_is_dropped_by_the_next_step_and_its_result_drains(judg
 
 def test_an_abort_before_a_retraction_lets_all_chunks_run(judged: Run) -> None:
     text = "submit(a,8,4) prefill(a) settle abort(a) retract(a) prefill(a,4) settle prefill(a,2) settle prefill(a)"
-    session = judged(MIXED, parse_events(text))
+    session = judged(MIXED.with_(radix=False), parse_events(text))
     assert session.step(parse_events("settle")[0]) == []
     assert session.state.reqs["a"].finished_reason == "abort"
 
