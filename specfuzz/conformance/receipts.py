@@ -31,11 +31,17 @@ def every_legal_event_is_answered(evidence: Evidence) -> Answer:
 
 @clause("a-refusal-changes-nothing")
 def a_refusal_changes_nothing(evidence: Evidence) -> Answer:
-    """A refused event leaves every request, pool, queue, relay row and memory cell as it was, and decides nothing."""
+    """A refused event leaves every request, pool, queue, relay row and memory cell as it was, and decides nothing.
+
+    Not judged while a prompt is in by half: the head of the scheduling step, which comes before the refusal, hands its
+    chunk to the tree or drops it.
+    """
     refusals = 0
     for run in evidence.runs:
-        for index, moment in enumerate(run.moments):
-            if moment.receipt.refused is None:
+        chunked = False
+        for index, (moment, ledger) in enumerate(run.steps()):
+            halfway, chunked = chunked, any(one.standing is Standing.CHUNKED for one in ledger.requests.values())
+            if moment.receipt.refused is None or halfway:
                 continue
             refusals += 1
             if replace(moment.receipt, refused=None, executed=0) != Receipt():

@@ -57,9 +57,10 @@ def mutant(
     killed_by: tuple[str, ...],
     algorithm: str | None = None,
     needs: Capability = Capability.NONE,
+    equivalent: str | None = None,
     **config: Any,
 ) -> Callable[[Patch], Patch]:
-    """Register the decorated patch; its docstring's first line is the summary."""
+    """Register the decorated patch; its docstring's first line is the summary. Arguments: as in `Mutant`."""
 
     def declare(patch: Patch) -> Patch:
         if not patch.__doc__:
@@ -69,7 +70,7 @@ def mutant(
             name,
             Mutant(
                 name=name, summary=summary, source=source, killed_by=killed_by, patch=patch, algorithm=algorithm,
-                needs=needs, config=config,
+                needs=needs, config=config, equivalent=equivalent,
             ),
         )  # fmt: skip
         return patch

@@ -83,6 +83,20 @@ def retracted_without_need(engine: Scheduler) -> None:
 
 
 @mutant(
+    "retracted-before-evicting",
+    source="sglang 0.5.23 ScheduleBatch.check_decode_mem",
+    killed_by=("retraction-needs-pressure",),
+    needs=Capability.RADIX | Capability.TREE_VIEW,
+)
+def retracted_before_evicting(engine: Scheduler) -> None:
+    """The memory check doesn't evict, so that rows give way to what nobody uses."""
+    pools = engine.pools
+    pools.check_decode_mem = (  # type: ignore[method-assign]
+        lambda reqs: engine.allocator.available_size() >= pools.tokens_required_next_decode(reqs)
+    )
+
+
+@mutant(
     "retracted-never-readmitted",
     source="sglang 0.5.23 PrefillAdder.add_one_req",
     killed_by=("refusal-needs-pressure",),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Evict, Idle, Settle
+from specfuzz.core.event import Evict, Idle, Mix, Prefill, Settle
 from specfuzz.core.language import Continuation
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import CachedPath, DeviceView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import forward, limits, reader
+from specfuzz.oracles.facts import limits, reader
 
 HOLDS = Verdict.HOLDS
 TREE = Capability.RADIX | Capability.TREE_VIEW
@@ -117,12 +117,20 @@ def _last_may_be_pending(step: Step) -> bool:
 
 
 def _promised(step: Step) -> set[int]:
-    """Slots of middle chunks that have not run: the tree takes a chunk over when the next step is scheduled."""
+    """Slots of middle chunks that have not run: the tree takes a chunk over when the next step is scheduled.
+
+    Noted at the launch, because an abort may take the row away before the chunk has run.
+    """
+    windows: dict[int, set[int]] = step.memo.setdefault("chunk-windows", {})
+    if step.ledger.in_flight and step.receipt.launch is not None:
+        newest = step.ledger.in_flight[-1]
+        for rid, start, length in newest.admitted:
+            if rid in newest.middle:
+                windows[newest.number] = set(step.after.reqs[rid].slots[start : start + length])
     found: set[int] = set()
     for launch in step.after.launches:
         if launch.exit is None:
-            for rid, start, length in forward(step, launch).chunks:
-                found.update(step.after.reqs[rid].slots[start : start + length])
+            found |= windows.get(launch.number, set())
     return found
 
 
@@ -133,7 +141,7 @@ def _promised(step: Step) -> set[int]:
     owner=Owner.RADIX_CACHE,
     scope=Scope.RUN,
     needs=TREE | Capability.CONTENT_VIEW | Capability.DEVICE_VIEW,
-    on=(Settle, Idle, Evict),
+    on=(Prefill, Mix, Settle, Idle, Evict),
     source="sglang 0.5.23 mem_cache/radix_cache RadixCache.insert; vLLM #41838, #54288",
     twin="tree-holds-output",
 )
@@ -142,6 +150,7 @@ def cached_kv_is_true(step: Step) -> Finding:
     pool, device = step.after.pool, step.after.device
     if pool.cached is None or device is None:
         return Verdict.UNKNOWN
+    promised = _promised(step)
     if not pool.cached:
         return None
     tree, memory = _tree(step, pool.cached), (device.target_v1, device.target_v2)
@@ -150,7 +159,6 @@ def cached_kv_is_true(step: Step) -> Finding:
     if tree.is_target_true(device):
         tree.seen = memory
         return HOLDS if tree.paths else None
-    promised = _promised(step)
     finding: Finding = None
     for wanted in tree.paths:
         slots = wanted.path.slots
@@ -172,7 +180,7 @@ def cached_kv_is_true(step: Step) -> Finding:
     owner=Owner.RADIX_CACHE,
     scope=Scope.RUN,
     needs=TREE | Capability.CONTENT_VIEW | Capability.DEVICE_VIEW | Capability.DRAFT_KV,
-    on=(Settle, Idle, Evict),
+    on=(Prefill, Mix, Settle, Idle, Evict),
     source="sglang 0.5.23 mem_cache/radix_cache RadixKey is_bigram; sglang #10846, #16964",
     twin="tree-holds-output",
 )
@@ -181,6 +189,7 @@ def cached_draft_kv_is_true(step: Step) -> Finding:
     pool, device = step.after.pool, step.after.device
     if pool.cached is None or device is None or device.draft_v1 is None:
         return Verdict.UNKNOWN
+    promised = _promised(step)
     if not pool.cached:
         return None
     tree, draft_v1 = _tree(step, pool.cached), device.draft_v1
@@ -189,7 +198,6 @@ def cached_draft_kv_is_true(step: Step) -> Finding:
     if tree.is_draft_true(draft_v1):
         tree.seen_draft = draft_v1
         return HOLDS if tree.draft else None
-    promised = _promised(step)
     for wanted in tree.paths:
         found, due = _read(draft_v1, wanted.path.slots), wanted.due_draft
         due = min(due, next((place for place, slot in enumerate(wanted.path.slots) if slot in promised), due))

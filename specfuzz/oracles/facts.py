@@ -106,7 +106,7 @@ def carrying(step: Step, rid: str) -> int:
 
 
 def sampling(step: Step, rid: str) -> int:
-    """Those of them that will emit at least one token: all but its middle chunks."""
+    """Launched, unsettled forwards that will emit a token of the request: all that carry it but its middle chunks."""
     count = 0
     for known in step.ledger.in_flight:
         if rid in known.rids and rid not in known.middle:
@@ -169,12 +169,6 @@ class Forward:
             if is_live(req):
                 self.rows.append((row, req))
         self._origins: dict[int, tuple[int, int | None] | None] = {}
-
-    @property
-    def chunks(self) -> tuple[tuple[str, int, int], ...]:
-        """(rid, prefix_len, extend_len) of its middle chunks."""
-        found = () if self.asked is None else self.asked.admitted
-        return tuple([entry for entry in found if entry[0] in self.middle])
 
     def origin(self, step: Step, row: int) -> tuple[int, int | None] | None:
         """(KV-ready length, pending token) of a row when the launch runs; None where nobody can know.

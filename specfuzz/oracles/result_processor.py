@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Abort, Idle, Prepare, Settle
+from specfuzz.core.event import Idle, Settle
 from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.legality import Standing
 from specfuzz.core.oracle import Step, oracle
@@ -13,7 +13,7 @@ from specfuzz.core.verdict import Clash, Finding, Verdict
 from specfuzz.oracles.facts import LEDGER_EVENTS, is_dead, is_live, limits, settled_rows, view_of
 
 HOLDS = Verdict.HOLDS
-#: Lets a result change nothing else than this on a dead row: nothing at all.
+#: What a result must leave alone on a dead row.
 INERT_FIELDS = (
     "output_ids", "kv_committed_len", "kv_allocated_len", "cache_protected_len", "req_pool_idx", "spec_verify_ct",
     "spec_num_correct_drafts", "finished_reason", "finished_len", "retraction_count",
@@ -242,7 +242,7 @@ def nothing_emitted_past_the_end(step: Step, req: ReqView) -> Finding:
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
-    on=(Settle, Idle, Abort, Prepare),
+    on=LEDGER_EVENTS,
     changed_only=True,
     source="sglang 0.5.23 mem_cache/common release_kv_cache; sglang #12224",
     twin="finish",

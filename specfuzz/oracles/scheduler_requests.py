@@ -37,7 +37,7 @@ def no_request_is_left_behind(step: Step, req: ReqView) -> Finding:
         return HOLDS
     flying = carrying(step, req.rid)
     least = len(req.output_ids) + flying
-    if flying and (least >= req.max_new or asked.aborted):
+    if flying and least >= req.max_new:
         return HOLDS
     return Clash(
         f"{req.rid} in {receipt.rows}, or {len(req.output_ids)} + {flying} >= {req.max_new}",
@@ -48,7 +48,7 @@ def no_request_is_left_behind(step: Step, req: ReqView) -> Finding:
 
 @oracle(
     "retraction-needs-pressure",
-    formula="prepare retracts => pages that the round needs > free pages",
+    formula="prepare retracts => pages that the round needs > free pages + unlocked cached pages; mix never retracts",
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
     scope=Scope.RUN,
@@ -62,6 +62,12 @@ def retraction_needs_pressure(step: Step) -> Finding:
         return None
     config, before = step.config, step.before
     page_size = config.page_size
+    if type(step.event) is Mix:
+        return Clash(
+            f"retracted {step.receipt.retracted} == ()",
+            f"a mixed step retracted {step.receipt.retracted}",
+            "running rows for which there is no room sit a mixed step out",
+        )
     needed = 0
     aborted = (rid for rid, _reason, _length in step.receipt.finished)
     for rid in (*step.receipt.rows, *step.receipt.retracted, *aborted):
@@ -69,13 +75,15 @@ def retraction_needs_pressure(step: Step) -> Finding:
         have = ceil_align(req.kv_allocated_len, page_size)
         want = max(have, ceil_align(req.kv_committed_len + config.reserve_per_decode, page_size))
         needed += (want - have) // page_size
-    free = len(before.pool.free_pages)
+    cached = {slot // page_size for path in before.pool.cached or () for slot in path.slots}
+    locked = {slot // page_size for req in before.reqs.values() for slot in req.slots[: req.cache_protected_len]}
+    free = len(before.pool.free_pages) + len(cached - locked)
     if needed > free:
         return HOLDS
     return Clash(
         f"{needed} > {free}",
         f"prepare retracted {step.receipt.retracted}",
-        f"the round needed {needed} pages and {free} were free",
+        f"the round needed {needed} pages; {len(before.pool.free_pages)} were free and the others of {free} unlocked",
     )
 
 
@@ -100,9 +108,11 @@ def refusal_needs_pressure(step: Step) -> Finding:
     locked = {slot for one in step.after.reqs.values() for slot in one.slots[: one.cache_protected_len]}
     cached = {slot for path in pool.cached for slot in path.slots}
     room = len(pool.free_pages) * size + len(cached - locked)
-    # Where running rows may ride along, the estimate sets a token aside for each.
-    wanted = last + size + (len(step.after.running) if step.config.mixed_chunk else 0)
-    admissible = req.req_pool_idx is not None or (bool(pool.free_rows) and not 0 < event.n < size)
+    # Where running rows may ride along, the estimate sets a token aside for each. A prompt that goes on takes what
+    # there is, in chunks as short as that may be.
+    goes_on = req.req_pool_idx is not None
+    wanted = (0 if goes_on else last + size) + (len(step.after.running) if step.config.mixed_chunk else 0)
+    admissible = goes_on or (bool(pool.free_rows) and not 0 < event.n < size)
     if not admissible or room <= wanted:
         return HOLDS
     return Clash(

@@ -128,11 +128,12 @@ def move_stays_in_the_window(step: Step, launch: LaunchView) -> Finding:
             continue  # no path at all, which is another rule's matter
         wanted = tuple((window[lane], window[node]) for lane, node in zip(lanes, path, strict=True))
         found = leaving.moved[row][:accepted]
-        if found != wanted:
+        behind = [to for to, _source in leaving.moved[row][accepted:] if to >= step.config.page_size]
+        if found != wanted or behind:
             return Clash(
                 f"moved[{row}] (to, from) = {found} == {wanted}",
                 f"forward {launch.number} moved the KV of {rid} to {[to for to, _ in found]} from "
-                f"{[source for _, source in found]}",
+                f"{[source for _, source in found]}, and behind its path to {behind}",
                 f"it verified in the slots {window} and accepted the nodes {path} there",
             )
     return HOLDS if launch.rids else None

@@ -82,13 +82,13 @@ def global_acceptance_adds_up(step: Step) -> Finding:
             rows += len(launch.exit.accept_lens)
             tokens += sum(launch.exit.accept_lens)
             dead += sum(is_dead(step.before.reqs[rid]) for rid in known.rids)
-    if not rows:
-        return None
     grown = (
         after.spec_num_forward_ct - before.spec_num_forward_ct,
         after.spec_num_accept_tokens - before.spec_num_accept_tokens,
         after.spec_num_correct_drafts - before.spec_num_correct_drafts,
     )
+    if not rows and grown == (0, 0, 0):
+        return None
     own = sum(
         req.spec_num_correct_drafts - step.before.reqs[rid].spec_num_correct_drafts
         for rid, req in step.after.reqs.items()

@@ -96,7 +96,11 @@ class Scheduler:
                 self.settle()
 
     def get_next_batch_to_run(self) -> ScheduleBatch | None:
-        """First come, first served: the chunk that goes on, an admissible request, else the next decode."""
+        """First come, first served: the chunk that goes on, an admissible request, else the next decode.
+
+        By themselves the loops admit whole prompts and mix nothing; chunks and mixed steps are asked for by `admit` and
+        `mix`.
+        """
         self.merge_last_batch()
         carried = {id(req) for batch, _ in self.result_queue for req in batch.reqs if req is not self.chunked_req}
         for req in self.waiting_queue if self.chunked_req is None else [self.chunked_req]:

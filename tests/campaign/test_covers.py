@@ -24,6 +24,19 @@ def test_every_pair_of_choices_meets_in_some_configuration(algorithm: str, topk:
             assert met == set(product(columns[one], columns[other])), (one, other)
 
 
+def test_choices_that_are_kept_apart_never_meet_and_cost_no_other_pair() -> None:
+    apart = tuple((("pool", pool), ("chunked_prefill", True)) for pool in ("tight", "scarce"))
+    factors = Factors(
+        algorithms=("EAGLE",), topk=(4,), overlap=(True,), page_sizes=(1, 4), spec_steps=(3,), apart=apart
+    )
+    configs = covering_configs(factors)
+    small = {config for config in configs if config.num_pages * config.page_size < 200}
+    assert small and not any(config.chunked_prefill for config in small)
+    for other in ("page_size", "radix", "mixed_chunk", "needs_cpu_seq_lens"):
+        met = {(config.chunked_prefill, getattr(config, other)) for config in configs}
+        assert met == set(product((True, False), getattr(factors, f"{other}s" if other == "page_size" else other)))
+
+
 def test_the_cover_is_small_and_without_repetition() -> None:
     configs = covering_configs(Factors())
     assert len(set(configs)) == len(configs) <= 56

@@ -100,6 +100,7 @@ def test_a_mutant_can_be_planted_and_launches_a_round(name: str) -> None:
 def stored() -> dict[str, Trace]:
     """Corpus traces of mutants of the reference, by path in the corpus."""
     listing = CorpusStore(CORPUS).load()
+    assert not listing.problems
     return {
         str(entry.path.relative_to(CORPUS)): entry.trace
         for entry in listing.entries
@@ -110,8 +111,7 @@ def stored() -> dict[str, Trace]:
 TRACES = stored()
 
 
-@pytest.mark.skipif(not TRACES, reason="corpus/regressions holds no trace of a mutant yet")
-@pytest.mark.parametrize("path", TRACES or [None])
+@pytest.mark.parametrize("path", TRACES)
 def test_a_stored_trace_kills_its_mutant(path: str) -> None:
     trace = TRACES[path]
     mutant = MUTANTS.get(trace.system.partition(":")[2])
@@ -120,8 +120,7 @@ def test_a_stored_trace_kills_its_mutant(path: str) -> None:
     assert replay.got is not None and replay.got.oracle in mutant.killed_by
 
 
-@pytest.mark.skipif(not TRACES, reason="corpus/regressions holds no trace of a mutant yet")
-@pytest.mark.parametrize("path", TRACES or [None])
+@pytest.mark.parametrize("path", TRACES)
 def test_a_stored_trace_holds_on_the_clean_reference(path: str) -> None:
     session = Session(ReferenceSystem(), TRACES[path].config, tuple(ORACLES))
     for event in TRACES[path].events:
@@ -129,7 +128,6 @@ def test_a_stored_trace_holds_on_the_clean_reference(path: str) -> None:
     assert not session.violations and session.fault is None
 
 
-@pytest.mark.skipif(not TRACES, reason="corpus/regressions holds no trace of a mutant yet")
 def test_every_mutant_has_a_trace() -> None:
     living = {mutant.name for mutant in MUTANTS if mutant.equivalent is None}
     assert living <= {trace.system.partition(":")[2] for trace in TRACES.values()}

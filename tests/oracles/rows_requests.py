@@ -110,7 +110,6 @@ ROWS: dict[str, Rows] = {
         holds=(
             lambda: prepare(Receipt(rows=("a",))),
             lambda: prepare(Receipt(dropped=("a",)), req(done=7), flying=(asked("a"),)),
-            lambda: prepare(Receipt(dropped=("a",)), A, flying=(asked("a"),), ask=aborted("a")),
         ),
         broken=(
             lambda: prepare(Receipt()),

@@ -214,6 +214,15 @@ def test_a_field_that_one_side_can_not_show_is_uncompared_and_not_equal(
     assert lockstep.cell_table(system)[field] == (0, 1, 0)
 
 
+def test_all_seeds_of_a_tree_are_compared_and_a_chain_has_none() -> None:
+    found, system = differences(with_relay(topk_seeds=(7, 8)), with_relay(topk_seeds=(7, 9)))
+    assert [violation.formula for violation in found] == ["a.relay.topk_seeds[a] == b.relay.topk_seeds[a]"]
+    _, system = differences(with_relay(topk_seeds=(7, 8)), STATE)
+    assert (system.compared["relay.topk_seeds"], system.uncompared["relay.topk_seeds"]) == (0, 1)
+    _, system = differences(STATE)
+    assert "relay.topk_seeds" not in system.uncompared
+
+
 def test_a_side_without_a_relay_has_no_drained_moment() -> None:
     found, system = differences(replace(STATE, relay=None))
     assert not found and "relay.rids" not in system.compared

@@ -104,6 +104,15 @@ def test_an_abort_between_chunks_waits_for_the_next_scheduling_step(then: str) -
     assert session.state.reqs["a"].inflight_middle_chunks == 0 and session.state.reqs["a"].output_ids == ()
 
 
+def test_a_stashed_chunk_may_stay_cached_before_it_has_run() -> None:
+    """The abort takes the row away that would name its slots, and the tree keeps what it has taken over."""
+    session = run(
+        "submit(c,4,1) prefill(c) idle submit(b,4,9) prefill(b) settle submit(a,10,6) prefill(a,4) retract(b) abort(a) "
+        "prefill(b) evict(1) idle"
+    )
+    assert session.state.reqs["a"].finished_reason == "abort"
+
+
 def test_an_idle_scheduler_drops_an_aborted_chunk() -> None:
     session = run("submit(a,10,6) prefill(a,4) abort(a) idle")
     assert receipts(session, "idle")[0].finished == (("a", "abort", None),)

@@ -90,15 +90,15 @@ class Viewer:
             metrics=self._metrics_view(),
         )
 
-    def _metrics_view(self) -> MetricsView:
+    def _metrics_view(self) -> MetricsView | None:
         found = self._system.scheduler.result_processor.metrics_reporter
-        last = self._metrics
-        if last is None or last.spec_num_forward_ct != found.spec_num_forward_ct:
-            last = self._metrics = MetricsView(
-                spec_num_forward_ct=found.spec_num_forward_ct, spec_num_accept_tokens=found.spec_num_accept_tokens,
-                spec_num_correct_drafts=found.spec_num_correct_drafts,
-            )  # fmt: skip
-        return last
+        view = MetricsView(
+            spec_num_forward_ct=found.spec_num_forward_ct, spec_num_accept_tokens=found.spec_num_accept_tokens,
+            spec_num_correct_drafts=found.spec_num_correct_drafts,
+        )  # fmt: skip
+        if self._metrics != view:
+            self._metrics = view
+        return self._metrics
 
     def _req(self, req: Req) -> ReqView:
         kv, gone = req.kv, req.rid in self._system.gone

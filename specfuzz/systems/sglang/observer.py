@@ -62,15 +62,15 @@ class Observer:
         )
 
     # ------------------------------------------------------------------ host
-    def _metrics_view(self) -> MetricsView:
+    def _metrics_view(self) -> MetricsView | None:
         found = self._driver.scheduler.metrics_reporter
-        last = self._metrics
-        if last is None or last.spec_num_forward_ct != found.spec_num_forward_ct:
-            last = self._metrics = MetricsView(
-                spec_num_forward_ct=found.spec_num_forward_ct, spec_num_accept_tokens=found.spec_num_accept_tokens,
-                spec_num_correct_drafts=found.spec_num_correct_drafts,
-            )  # fmt: skip
-        return last
+        view = MetricsView(
+            spec_num_forward_ct=found.spec_num_forward_ct, spec_num_accept_tokens=found.spec_num_accept_tokens,
+            spec_num_correct_drafts=found.spec_num_correct_drafts,
+        )  # fmt: skip
+        if self._metrics != view:
+            self._metrics = view
+        return self._metrics
 
     def _req(self, rid: str, req: Any) -> ReqView:
         kv = req.kv
