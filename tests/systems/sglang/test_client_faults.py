@@ -124,8 +124,13 @@ def test_nonsense_is_a_fault_and_ends_the_process(tmp_path: Path, body: str, sai
 
 
 def test_an_answer_before_the_question_is_a_fault(tmp_path: Path) -> None:
-    said = "protocol.send(frames, protocol.Failed('engine', 'no'))"
-    engine = process(tmp_path, f"{said}; time.sleep(60)")
+    started = tmp_path / "started"  # the answer must not come while the engine is being loaded: that is another fault
+    engine = process(
+        tmp_path,
+        f"import os\nwhile not os.path.exists({str(started)!r}): time.sleep(0.01)\n"
+        "protocol.send(frames, protocol.Failed('engine', 'no')); time.sleep(60)",
+    )
+    started.touch()
     with pytest.raises(EngineFault, match="nobody has asked for"):
         engine._selector.select(30)
         engine.ask(protocol.pack(ev.Settle()), 30)
