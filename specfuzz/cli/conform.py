@@ -17,6 +17,9 @@ from specfuzz.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from specfuzz.conformance import ConformanceReport
 
+#: Fixed, so that two runs gather the same evidence.
+SEED = 1
+
 
 @click.command("conform")
 @click.argument("subject", metavar="[SYSTEM|ALGORITHM]", default="")
@@ -43,11 +46,11 @@ def command(flags: Flags, subject: str, clauses: tuple[str, ...], only_list: boo
     name = subject.partition(":")[0]
     fixed = any((flags.config, flags.algorithm, flags.overlap, flags.page_size is not None, flags.topk is not None))
     limit = MAX_TIME if flags.max_time is None else flags.max_time
-    options = options_of(flags)
+    options, seed = options_of(flags), SEED if flags.seed is None else flags.seed
     one_torch_thread()
     if name in SYSTEMS:
         kind, report = "system", run_conformance(
-            subject, config_of(flags) if fixed else None, clauses=clauses, options=options, max_time=limit
+            subject, config_of(flags) if fixed else None, clauses=clauses, options=options, max_time=limit, seed=seed
         )  # fmt: skip
     elif subject in ALGORITHMS:
         if fixed:
@@ -55,7 +58,7 @@ def command(flags: Flags, subject: str, clauses: tuple[str, ...], only_list: boo
                 f"`{subject}` is an algorithm, which is checked over fixed configurations; leave them out."
             )
         kind, report = "algorithm", run_algorithm_conformance(
-            subject, clauses=clauses, options=options, max_time=limit
+            subject, clauses=clauses, options=options, max_time=limit, seed=seed
         )  # fmt: skip
     else:
         from specfuzz.cli.main import did_you_mean
@@ -68,7 +71,7 @@ def command(flags: Flags, subject: str, clauses: tuple[str, ...], only_list: boo
     if not report.clauses:
         verdict, status = "unknown", CANT_SAY
     return Outcome(
-        verdict=verdict, status=status, seed=flags.seed, more=_keys(report, kind), lines=_lines(report, kind)
+        verdict=verdict, status=status, seed=seed, more=_keys(report, kind), lines=_lines(report, kind)
     )  # fmt: skip
 
 

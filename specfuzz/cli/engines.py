@@ -83,10 +83,8 @@ def config_of(flags: Flags, base: EngineConfig | None = None) -> EngineConfig:
     for flag, several in (("--algorithm all", flags.algorithm == "all"), ("--overlap both", flags.overlap == "both")):
         if several:
             raise UsageError(f"`{flag}` describes several engines, but this needs one.")
-    changes, base = changes_of(flags), base or EngineConfig()
-    if "spec_steps" in changes and "draft_token_num" not in changes and changes.get("topk", base.topk) == 1:
-        changes["draft_token_num"] = changes["spec_steps"] + 1  # a chain leaves no choice
-    return base.with_(**changes)
+    base = base or EngineConfig()
+    return base.with_(**base.completed(changes_of(flags)))
 
 
 def known_algorithm(name: str) -> str:

@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return _run(arguments, time.monotonic())
             except KeyboardInterrupt:  # while the report was written, and not for the first time
-                return interrupted_status()
+                return interrupted_status() or INTERRUPTED
 
 
 def _run(arguments: list[str], started: float) -> int:

@@ -77,9 +77,10 @@ class Evidence:
         *,
         given: System | None = None,
         deadline: float = float("inf"),
+        seed: int = 1,
     ) -> None:
         """given: the only instance that there is, opened and closed by the caller. deadline: `time.monotonic` seconds;
-        behind it no further walks are made than one per configuration."""
+        behind it no further walks are made than one per configuration. seed: of the first walk, the others count on."""
         self.open_system = open_system
         self.given = given
         started = time.monotonic()
@@ -88,7 +89,7 @@ class Evidence:
         self.configs = tuple(configs)
         self.stops: list[str] = []
         self.events = self.refusals = self.plays = 0
-        self._deadline = deadline
+        self._deadline, self._seed = deadline, seed
         self._closed = False
         self._served: dict[tuple[EngineConfig, EngineConfig], Run] = {}
 
@@ -152,7 +153,7 @@ class Evidence:
             for at, config in enumerate(self.configs):
                 if number and time.monotonic() >= self._deadline:
                     break
-                walk = Walk(1 + number * len(self.configs) + at, config, WALK_EVENTS)
+                walk = Walk(self._seed + number * len(self.configs) + at, config, WALK_EVENTS)
                 found.append(self.play(config, walk, looks=2))
         return (*found, *(self.serve(config) for config in self.configs))
 

@@ -30,16 +30,17 @@ def run_conformance(
     clauses: Sequence[str] = (),
     options: OpenOptions | None = None,
     max_time: float = MAX_TIME,
+    seed: int = 1,
 ) -> ConformanceReport:
     """Check a system against the contract of the port; `run_conformance(MySystem).must_pass()` tests an adapter.
 
     system: its name as on the command line, a class or function that opens one, or an opened one. config: the only
     configuration to run (its twins without overlap and without drafts are compared with it); None takes a spread of
-    those that the system accepts. clauses: names, none means all. max_time: seconds for collecting evidence. Raises
-    ConfigError if the system runs none of the configurations, MissingPart, UnknownName.
+    those that the system accepts. clauses: names, none means all. max_time: seconds for collecting evidence. seed: of
+    the first walk. Raises ConfigError if the system runs none of the configurations, MissingPart, UnknownName.
     """
     opener, name, given = _opener(system, options or OpenOptions())
-    return _judge(opener, name, given, (config,) if config is not None else _spread(), CLAUSES, clauses, max_time)
+    return _judge(opener, name, given, (config,) if config is not None else _spread(), CLAUSES, clauses, max_time, seed)
 
 
 def run_algorithm_conformance(
@@ -48,6 +49,7 @@ def run_algorithm_conformance(
     clauses: Sequence[str] = (),
     options: OpenOptions | None = None,
     max_time: float = MAX_TIME,
+    seed: int = 1,
     open_engine: Callable[[], System] | None = None,
 ) -> ConformanceReport:
     """Check an algorithm of the reference: its own clauses, then those of a system that runs it.
@@ -56,7 +58,7 @@ def run_algorithm_conformance(
     """
     ALGORITHMS.get(name)
     opener = open_engine or (lambda: open_system("reference", options or OpenOptions()))
-    return _judge(opener, name, None, _spread_of(name), (*algorithm.CLAUSES, *CLAUSES), clauses, max_time)
+    return _judge(opener, name, None, _spread_of(name), (*algorithm.CLAUSES, *CLAUSES), clauses, max_time, seed)
 
 
 def _opener(
@@ -81,12 +83,13 @@ def _judge(
     declared: Sequence[Clause],
     chosen: Sequence[str],
     max_time: float,
+    seed: int,
 ) -> ConformanceReport:
     known: Registry[Clause] = Registry("clause")
     for one in declared:
         known.register(one.name, one)
     wanted = {known.get(text).name for text in chosen} or set(known.names())
-    evidence = Evidence(opener, configs, given=given, deadline=time.monotonic() + max_time)
+    evidence = Evidence(opener, configs, given=given, deadline=time.monotonic() + max_time, seed=seed)
     judged, unjudged = [], []
     try:
         evidence.configs = _accepted(evidence.system, configs)

@@ -96,6 +96,12 @@ class EngineConfig:
                 f"{most - 1 - self.topk} further proposals, {most} nodes in all. Set draft_token_num to at most {most}."
             )
 
+    def completed(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """The changes with the verify width that they leave no choice about: a chain of S steps verifies S + 1."""
+        if "spec_steps" in changes and "draft_token_num" not in changes and changes.get("topk", self.topk) == 1:
+            return {**changes, "draft_token_num": changes["spec_steps"] + 1}
+        return changes
+
     @property
     def speculative(self) -> bool:
         """Whether the algorithm drafts at all."""

@@ -101,6 +101,11 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "finish-reason-is-first": ("nothing-emitted-past-the-end", "cached-within-owned"),
     "finish-releases": ("rows-are-conserved", "protected-size-is-the-locked-paths", *_POOL),
     "abort-waits-for-a-result": ("finish-releases", "no-request-is-left-behind", *_POOL),
+    # chunks and mixed steps
+    "chunks-in-flight-are-counted": ("settle-appends-the-run", "output-is-plain-decoding", *_FINISH),
+    "chunked-request-stays-outside": ("clocks-tick-once", "reserve-covers-two-rounds", *_LEDGER, *_CONTENT, *_TEXT),
+    "chunked-request-keeps-its-row": ("rows-are-conserved", "window-follows-the-row", *_CONTENT, *_TEXT),
+    "aborted-chunk-is-dropped": ("finish-releases", "rows-are-conserved", *_POOL),
     # pools
     "free-list-is-distinct": _POOL,
     "owned-pages-are-not-free": ("pages-are-conserved", "idle-pool-is-whole"),

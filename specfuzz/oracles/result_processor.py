@@ -62,7 +62,8 @@ def steady_bonus(step: Step, req: ReqView) -> Finding:
 @oracle(
     "commit-equals-emitted",
     formula=(
-        "settled live rows: growth of kv_committed_len == growth of output_ids - extends (speculative), == 0 (plain)"
+        "settled live rows: growth of kv_committed_len == growth of output_ids - extends (speculative; a mixed tail "
+        "that it finishes commits nothing), == 0 (plain)"
     ),
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
@@ -83,11 +84,12 @@ def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
             extends += req.rid not in known.middle
         elif known.mode == "MIXED":
             tails += 1
-    if tails and req.finished:
-        return None  # a mixed tail that finishes is not committed
+    ended = bool(tails) and req.finished  # a mixed tail that finishes is not committed
+    if ended and len(rows) > 1:
+        return None  # nobody says which of them ended it
     grown = len(req.output_ids) - len(before.output_ids)
     # A request that finishes by its extend result settles nothing after it.
-    wanted = grown - extends if limits(step).speculative else 0
+    wanted = grown - extends - ended if limits(step).speculative else 0
     found = req.kv_committed_len - before.kv_committed_len
     if found == wanted:
         return HOLDS

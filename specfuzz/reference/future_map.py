@@ -3,7 +3,8 @@
 publish (forward stream): the next frontier is decided.  stash (forward stream): draft state and pending token.
 resolve_seq_lens_cpu (schedule stream, behind publish_ready): the next round's lengths.
 resolve_forward_inputs (forward stream): the next round's tokens and draft state, ordered by the stream itself.
-The gathers that feed a speculative round write CONSUMED back into lengths and tokens, so that each write is used once.
+The gathers that feed a speculative round write CONSUMED back into lengths and tokens, so that each write is used once;
+a MIXED step consumes its tails' tokens and only looks at their lengths, as upstream does.
 Source: sglang 0.5.23 managers/overlap_utils.py (behaviour).
 """
 

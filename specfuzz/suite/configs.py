@@ -34,9 +34,8 @@ def one_config(config: ConfigLike) -> EngineConfig:
     found = checked(config)
     if isinstance(found, EngineConfig):
         return found
-    if "spec_steps" in found and "draft_token_num" not in found and found.get("topk", 1) == 1:
-        found["draft_token_num"] = found["spec_steps"] + 1  # a chain leaves no choice
-    return EngineConfig().with_(**found)
+    base = EngineConfig()
+    return base.with_(**base.completed(found))
 
 
 def several_configs(config: ConfigLike) -> tuple[EngineConfig, ...]:

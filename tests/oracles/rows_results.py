@@ -14,6 +14,7 @@ from tests.oracles.forwards import asked, executed, launch
 from tests.oracles.rows import Rows, rows
 
 A = req(spec_verify_ct=2, spec_num_correct_drafts=1, spec_correct_drafts_histogram=(1, 1))
+TAIL = asked("a", number=1, mode="MIXED", accept=1)
 EXTEND = asked("a", number=1, mode="EXTEND", accept=1, extended=("a",))
 
 
@@ -76,11 +77,13 @@ ROWS: dict[str, Rows] = {
             lambda: settle(GROWN),
             lambda: settle(req(done=1), req(done=0, kv_committed_len=4), known=EXTEND),
             lambda: settle(req(done=4, kv_committed_len=6), config=PLAIN),
+            lambda: settle(finished(done=4, kv_committed_len=6), known=TAIL),
         ),
         broken=(
             lambda: settle(replace(GROWN, kv_committed_len=9)),
             lambda: settle(replace(GROWN, kv_committed_len=6)),
             lambda: settle(req(done=4, kv_committed_len=7), config=PLAIN),
+            lambda: settle(finished(done=4, kv_committed_len=7), known=TAIL),
         ),
         silent=(nothing, lambda: settle(finished(), finished())),
     ),
