@@ -43,6 +43,7 @@ class Factors:
     mixed_chunk: tuple[bool, ...] = (False, True)
     chunked_prefill: tuple[bool, ...] = (False, True)
     needs_cpu_seq_lens: tuple[bool, ...] = (True, False)
+    grammar: tuple[bool, ...] = (False, True)
     apart: tuple[_Choice, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,6 +102,8 @@ def _narrowed(factors: Factors, needs: Capability) -> Factors:
         factors = replace(factors, page_sizes=tuple(size for size in factors.page_sizes if size > 1))
     if Capability.MIXED_CHUNK in needs:
         factors = replace(factors, mixed_chunk=(True,))
+    if Capability.GRAMMAR in needs:
+        factors = replace(factors, grammar=(True,))
     if Capability.CHUNKED_PREFILL in needs:
         factors = replace(factors, chunked_prefill=(True,))
     return factors
@@ -124,6 +127,7 @@ def _levels(factors: Factors, algorithm: str) -> dict[str, tuple[Any, ...]]:
         "radix": factors.radix,
         "mixed_chunk": factors.mixed_chunk,
         "chunked_prefill": factors.chunked_prefill,
+        "grammar": factors.grammar,
     }
     if algorithm != "NONE":
         levels["spec_steps"] = factors.spec_steps

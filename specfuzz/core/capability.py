@@ -17,6 +17,8 @@ class Capability(Flag):
     OVERLAP = auto()  # results are processed one launch late
     MIXED_CHUNK = auto()
     CHUNKED_PREFILL = auto()
+    GRAMMAR = auto()  # requests may be constrained
+    GRAMMAR_OVERLAP = auto()  # a forward advances the FSM over what is still queued, so that both can overlap
     RADIX = auto()  # finished and prefilled requests are cached
     PAGED = auto()  # page_size > 1
     # what can be observed

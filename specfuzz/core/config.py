@@ -32,7 +32,7 @@ class EngineConfig:
     context_len: longest prompt plus output, in tokens.
     radix: keep a prefix tree. mixed_chunk: allow MIXED launches. chunked_prefill: allow extends that end in a prompt.
     needs_cpu_seq_lens: under overlap a speculative batch gets a host mirror of its lengths before each launch, for
-    which the host waits; without, it runs mirrorless and the host runs ahead.
+    which the host waits; without, it runs mirrorless and the host runs ahead. grammar: requests may be constrained.
     """
 
     algorithm: str = "EAGLE"
@@ -48,6 +48,7 @@ class EngineConfig:
     mixed_chunk: bool = False
     chunked_prefill: bool = False
     needs_cpu_seq_lens: bool = True
+    grammar: bool = False
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless the fields fit each other."""

@@ -14,13 +14,15 @@ class Submit:
     """Put a request into the waiting queue.
 
     prompt_len: tokens. max_new: cap on output tokens. shared_len: how many leading prompt tokens it has in common with
-    every other request that shares (0 = none); see `language.prompt_tokens`.
+    every other request that shares (0 = none); see `language.prompt_tokens`. grammar: 0 = none, else the output is
+    constrained to at most that many tokens, the last of which is the stop token.
     """
 
     rid: str
     prompt_len: int
     max_new: int
     shared_len: int = 0
+    grammar: int = 0
 
 
 @dataclass(frozen=True, slots=True)

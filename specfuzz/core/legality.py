@@ -61,8 +61,9 @@ def _copied(text: Continuation) -> Continuation:
 class Asked:
     """One request as it was asked for. decided: output tokens fixed by launched forwards; settled: those on the host.
 
-    stop_at: armed stop's output index or None. extend_settled: whether the result of its last prefill was processed,
-    which is that of its last chunk. dropping: it was aborted between two chunks, so the next scheduling step drops it;
+    stop_at: output index of the stop token that its text has, armed or the grammar's, or None. armed: whether a
+    `finish` has set it. extend_settled: whether the result of its last prefill was processed, which is that of its last
+    chunk. dropping: it was aborted between two chunks, so the next scheduling step drops it;
     one that was aborted before goes on to its last chunk. lives: how often it was admitted.
     """
 
@@ -71,6 +72,7 @@ class Asked:
     decided: int = 0
     settled: int = 0
     stop_at: int | None = None
+    armed: bool = False
     aborted: bool = False
     dropping: bool = False
     was_retracted: bool = False
@@ -80,11 +82,24 @@ class Asked:
 
     def __post_init__(self) -> None:
         self.text = _plain_text(self.submit.rid, self.submit.prompt_len, self.submit.shared_len)
+        if self.submit.grammar:
+            self._stop(self.submit.grammar - 1)
+
+    @property
+    def open_end(self) -> int:
+        """Output index at which it ends for certain, so that a stop makes a difference before it only."""
+        return self.submit.max_new if self.stop_at is None else self.stop_at
 
     def arm_stop(self, at: int) -> None:
-        """A stop token stands at output index `at` from now on; the earliest one counts."""
-        self.stop_at = at if self.stop_at is None else min(self.stop_at, at)
+        """The stop token stands at output index `at` from now on, before any other one."""
+        self.armed = True
+        self._stop(at)
+
+    def _stop(self, at: int) -> None:
+        # A grammar that an earlier stop ends constrains nothing behind it.
+        self.stop_at = at
         self.text = _copied(self.text)
+        self.text.stops.clear()
         self.text.arm_stop(self.submit.prompt_len + at)
 
 
@@ -273,6 +288,7 @@ def _submit(ledger: Ledger, event: Submit) -> bool:
         and event.prompt_len >= 2  # the draft's first cell needs a second token
         and event.max_new >= 1
         and 0 <= event.shared_len <= event.prompt_len
+        and 0 <= event.grammar <= (event.max_new if ledger.config.grammar else 0)
         and fits
     )
 
@@ -309,9 +325,9 @@ def _settle(ledger: Ledger, event: Settle) -> bool:
 
 def _finish(ledger: Ledger, event: Finish) -> bool:
     asked = ledger.requests.get(event.rid)
-    if asked is None or asked.standing is Standing.FINISHED or asked.stop_at is not None:
+    if asked is None or asked.standing is Standing.FINISHED or asked.armed:
         return False
-    return asked.decided <= event.at < asked.submit.max_new
+    return asked.decided <= event.at < asked.open_end
 
 
 def _abort(ledger: Ledger, event: Abort) -> bool:

@@ -1,7 +1,7 @@
 """One-line notation of events, for tests, reports and issue texts: `submit(a,5,12) prefill(a) prepare verify(a=3)`.
 
 Grammar, one token per event, tokens separated by white space:
-  submit(RID,PROMPT,MAX_NEW[,SHARED])  prefill(RID[,N])  mix(RID[,N])  prepare  verify[(RID=A,...)]  publish
+  submit(RID,PROMPT,MAX_NEW[,SHARED][,grammar=N])  prefill(RID[,N])  mix(RID[,N])  prepare  verify[(RID=A,...)]  publish
   advance(STREAM[,COUNT])  settle  finish(RID@INDEX)  abort(RID)  retract(RID)  evict(N)  idle
 """
 
@@ -31,7 +31,7 @@ from specfuzz.core.event import (
 from specfuzz.errors import NotationError
 
 _USAGE = {
-    "submit": "`submit(RID,PROMPT,MAX_NEW)` or `submit(RID,PROMPT,MAX_NEW,SHARED)`",
+    "submit": "`submit(RID,PROMPT,MAX_NEW)`, then `,SHARED` and `,grammar=N` as wanted",
     "prefill": "`prefill(RID)` or `prefill(RID,N)`",
     "mix": "`mix(RID)` or `mix(RID,N)`",
     "prepare": "`prepare`",
@@ -54,8 +54,9 @@ _MOST = 1_000_000
 def format_event(event: Event) -> str:
     """The event as one token."""
     match event:
-        case Submit(rid, prompt_len, max_new, shared_len):
-            return f"submit({rid},{prompt_len},{max_new}" + (f",{shared_len})" if shared_len else ")")
+        case Submit(rid, prompt_len, max_new, shared_len, grammar):
+            shared = f",{shared_len}" if shared_len else ""
+            return f"submit({rid},{prompt_len},{max_new}{shared}" + (f",grammar={grammar})" if grammar else ")")
         case Prefill(rid, n):
             return f"prefill({rid}" + (f",{n})" if n else ")")
         case Mix(rid, n):
@@ -133,8 +134,12 @@ def _exactly(arguments: list[str], least: int, most: int) -> list[str]:
 
 
 def _read_submit(a: list[str]) -> Event:
+    named = a.pop() if "=" in a[-1] else "grammar=0"
     _exactly(a, 3, 4)
-    return Submit(_rid(a[0]), _number(a[1]), _number(a[2]), _number(a[3]) if len(a) > 3 else 0)
+    name, _, length = named.partition("=")
+    if name != "grammar":
+        raise ValueError(name)
+    return Submit(_rid(a[0]), _number(a[1]), _number(a[2]), _number(a[3]) if len(a) > 3 else 0, _number(length))
 
 
 def _read_verify(a: list[str]) -> Event:

@@ -19,6 +19,8 @@ class ReqView:
     when it holds no row. Slot s belongs to page s // page_size.
     finished_reason: "stop", "length", "abort" or None; finished_len: output ids through the stop, None if it has no
     position. to_finish: an abort waits for the next processed result.
+    grammar_accepted: tokens that its grammar's FSM has accepted and not rolled back, None without a grammar;
+    grammar_terminated: whether the FSM has come to its end.
     """
 
     rid: str
@@ -42,6 +44,8 @@ class ReqView:
     spec_num_correct_drafts: int = 0
     spec_correct_drafts_histogram: tuple[int, ...] = ()
     holds_lock: bool = False
+    grammar_accepted: tuple[int, ...] | None = None
+    grammar_terminated: bool = False
 
     @property
     def seqlen(self) -> int:
@@ -204,6 +208,7 @@ class LaunchView:
     writes through the isolation); None where that can't be known.
     entry, exit: None until the operation ran. publishes: how often the worker published. settled: now or earlier.
     entry_now, exit_now: whether entry or exit were recorded by this very event, so that an oracle judges them once.
+    grammar_advanced: whether the FSMs of its rows have accepted its result.
     """
 
     number: int
@@ -225,6 +230,7 @@ class LaunchView:
     settled: bool = False
     entry_now: bool = False
     exit_now: bool = False
+    grammar_advanced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +271,7 @@ class Snapshot:
     """The state after one event. reqs: every request ever submitted, by rid in order of submission.
 
     waiting, running: rids as the scheduler holds them (running excludes an extend that is not merged yet).
+    chunked: likewise the one whose prompt it goes on with, if any; None where that can't be seen.
     queue: numbers of launched, unsettled forwards, oldest first. writes: None where writers are not recorded.
     races: found during this event; None where nothing watches. on_idle: the idle checks ran in this event.
     """
@@ -273,6 +280,7 @@ class Snapshot:
     pool: PoolView
     waiting: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
+    chunked: tuple[str, ...] | None = None
     prepared: tuple[str, ...] | None = None
     queue: tuple[int, ...] = ()
     batches: tuple[BatchView, ...] = ()

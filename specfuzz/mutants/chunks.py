@@ -9,7 +9,7 @@ from specfuzz.mutants import mutant
 from specfuzz.reference.req import Req
 from specfuzz.reference.result_processor import Settled
 from specfuzz.reference.schedule_batch import ScheduleBatch
-from specfuzz.reference.scheduler import Scheduler
+from specfuzz.reference.scheduler import Prepared, Scheduler
 from specfuzz.reference.spec_info import GenerationBatchResult
 
 _CHUNKED = Capability.CHUNKED_PREFILL
@@ -30,6 +30,23 @@ def chunk_merged_into_running(engine: Scheduler) -> None:
         batch.chunked_req = None
 
     engine.launch = forgetful  # type: ignore[method-assign]
+
+
+@mutant(
+    "chunked-req-forgotten",
+    source="sglang 0.5.23 Scheduler.get_next_batch_to_run",
+    killed_by=("chunked-request-is-remembered",),
+    needs=_CHUNKED,
+)
+def chunked_req_forgotten(engine: Scheduler) -> None:
+    """A decode between two chunks makes the scheduler forget whose prompt goes on."""
+    prepare = engine.update_running_batch
+
+    def update_running_batch() -> Prepared:
+        engine.chunked_req = None
+        return prepare()
+
+    engine.update_running_batch = update_running_batch  # type: ignore[method-assign]
 
 
 @mutant(

@@ -3,6 +3,7 @@
 from specfuzz.oracles import (
     cached_content,
     future_map,
+    grammar,
     isolation,
     kv_allocator,
     kv_pool,
@@ -20,6 +21,7 @@ from specfuzz.oracles import (
     spec_worker,
     statistics,
     twins,
+    twins_grammar,
     twins_tree,
 )
 from specfuzz.oracles.implications import IMPLICATIONS, roots_first
@@ -28,6 +30,7 @@ __all__ = [
     "IMPLICATIONS",
     "cached_content",
     "future_map",
+    "grammar",
     "isolation",
     "kv_allocator",
     "kv_pool",
@@ -46,5 +49,6 @@ __all__ = [
     "spec_worker",
     "statistics",
     "twins",
+    "twins_grammar",
     "twins_tree",
 ]

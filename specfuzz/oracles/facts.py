@@ -25,6 +25,7 @@ from specfuzz.core.event import (
     Settle,
     Verify,
 )
+from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.snapshot import BatchView, LaunchView, ReqView
@@ -94,6 +95,13 @@ def settled_rows(step: Step) -> dict[str, list[tuple[Launched, int]]]:
                 found[rid].append((launch, row))
     step.memo["settled-rows"] = (step.index, found)
     return found
+
+
+def retained(step: Step, rid: str, run: tuple[int, ...]) -> tuple[int, ...]:
+    """What a settled run leaves on the request: all of it, unless its grammar ends inside."""
+    if step.ledger.requests[rid].submit.grammar and STOP_TOKEN in run:
+        return run[: run.index(STOP_TOKEN) + 1]
+    return run
 
 
 def carrying(step: Step, rid: str) -> int:

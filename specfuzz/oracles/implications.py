@@ -101,7 +101,17 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "finish-reason-is-first": ("nothing-emitted-past-the-end", "cached-within-owned"),
     "finish-releases": ("rows-are-conserved", "protected-size-is-the-locked-paths", *_POOL),
     "abort-waits-for-a-result": ("finish-releases", "no-request-is-left-behind", *_POOL),
+    # grammar
+    "decided-tokens-are-allowed": (*_TEXT, "right-draft-is-accepted", *_FINISH),
+    "grammar-accepts-what-is-emitted": (
+        "grammar-ends-with-the-stop", "decided-tokens-are-allowed", "grammar-cuts-the-run", "settle-appends-the-run",
+    ),
+    "grammar-ends-with-the-stop": ("decided-tokens-are-allowed", "settle-appends-the-run"),
+    "grammar-cuts-the-run": ("settle-appends-the-run", "verify-count-is-settled-rounds"),
     # chunks and mixed steps
+    "chunked-request-is-remembered": (
+        "chunked-request-stays-outside", "chunked-request-keeps-its-row", "nobody-is-lost",
+    ),
     "chunks-in-flight-are-counted": ("settle-appends-the-run", "output-is-plain-decoding", *_FINISH),
     "chunked-request-stays-outside": ("clocks-tick-once", "reserve-covers-two-rounds", *_LEDGER, *_CONTENT, *_TEXT),
     "chunked-request-keeps-its-row": ("rows-are-conserved", "window-follows-the-row", *_CONTENT, *_TEXT),

@@ -10,7 +10,7 @@ from specfuzz.core.legality import Standing
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS, is_dead, is_live, limits, settled_rows, view_of
+from specfuzz.oracles.facts import LEDGER_EVENTS, is_dead, is_live, limits, retained, settled_rows, view_of
 
 HOLDS = Verdict.HOLDS
 #: What a result must leave alone on a dead row.
@@ -102,7 +102,10 @@ def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
 
 @oracle(
     "settle-appends-the-run",
-    formula="growth of output_ids == next_tokens of the settled launches, until one of them finishes the request",
+    formula=(
+        "growth of output_ids == next_tokens of the settled launches, until one of them finishes the request or its "
+        "grammar"
+    ),
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
@@ -127,7 +130,7 @@ def settle_appends_the_run(step: Step, req: ReqView) -> Finding:
             return Verdict.UNKNOWN
         if req.rid in known.middle:
             continue  # a middle chunk samples nothing
-        run += launch.exit.next_tokens[row]
+        run += retained(step, req.rid, launch.exit.next_tokens[row])
         ends.append(len(run))
     old = len(before.output_ids)
     grown = list(req.output_ids[old:])
@@ -136,7 +139,7 @@ def settle_appends_the_run(step: Step, req: ReqView) -> Finding:
         return HOLDS
     return Clash(
         f"{grown} == {run}",
-        f"the device decided the run {run} for {req.rid}",
+        f"the device decided the run {run} for {req.rid}, as far as its grammar goes",
         f"output_ids grew from {old} to {len(req.output_ids)} tokens by {grown}",
     )
 

@@ -45,6 +45,34 @@ def chunks_in_flight_are_counted(step: Step, req: ReqView) -> Finding:
 
 
 @oracle(
+    "chunked-request-is-remembered",
+    formula="chunked_req == the request whose prompt is launched in part, until its last chunk or its end",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.RUN,
+    needs=Capability.CHUNKED_PREFILL,
+    on=LEDGER_EVENTS,
+    source="sglang 0.5.23 managers/scheduler Scheduler.get_next_batch_to_run, process_pending_chunked_abort",
+    twin="chunk-goes-on",
+)
+def chunked_request_is_remembered(step: Step) -> Finding:
+    """Whoever forgets it starts its prompt again, or never."""
+    found = step.after.chunked
+    if found is None:
+        return Verdict.UNKNOWN
+    wanted = tuple(
+        [rid for rid, asked in step.ledger.requests.items() if asked.standing is Standing.CHUNKED]
+    )  # one at a time
+    if found == wanted:
+        return HOLDS if wanted else None
+    return Clash(
+        f"chunked = {found} == {wanted}",
+        f"the scheduler goes on with {', '.join(found) or 'no prompt'}",
+        f"of {', '.join(wanted) or 'no request'} a part of the prompt is launched and the rest is due",
+    )
+
+
+@oracle(
     "chunked-request-stays-outside",
     formula="a request whose prompt goes on is neither in the running batch nor in the prepared one",
     clock=Clock.HOST,

@@ -18,7 +18,8 @@ HOLDS = Verdict.HOLDS
 @oracle(
     "verify-count-is-settled-rounds",
     formula=(
-        "growth of spec_verify_ct == settled verifies of the live row; growth of correct drafts == emitted - rounds"
+        "growth of spec_verify_ct == settled verifies of the live row; growth of correct drafts == emitted - rounds, "
+        "== accepted - 1 where a grammar cuts the run"
     ),
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
@@ -41,6 +42,11 @@ def verify_count_is_settled_rounds(step: Step, req: ReqView) -> Finding:
         rounds += known.mode == "DECODE"
     grown = len(req.output_ids) - len(before.output_ids)
     drafts = grown - len(carried) if rounds else 0
+    if rounds and req.grammar_terminated:  # what the grammar has cut off was drafted right, and counts
+        launch, row = view_of(step.after.launches, carried[0][0].number), carried[0][1]
+        if launch is None or launch.exit is None:
+            return Verdict.UNKNOWN
+        drafts = launch.exit.accept_lens[row] - 1
     found = (
         req.spec_verify_ct - before.spec_verify_ct,
         req.spec_num_correct_drafts - before.spec_num_correct_drafts,

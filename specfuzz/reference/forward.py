@@ -51,10 +51,19 @@ class ForwardRunner:
             if overlap and not speculative:
                 self.future_map.publish_plain(batch)
             keep_alive += result.extra_keep_alive_refs
-            self.relay_forward_payload(batch, result)
-            self.copy_result_to_cpu(result)
+            if result.delay_sample_func is None:
+                self.relay_forward_payload(batch, result)
+                self.copy_result_to_cpu(result)
         self.recommit(batch, result)
         return result
+
+    def launch_batch_sample(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
+        """What `run_batch` has left for later: sample under the vocab masks as they are now, relay, copy."""
+        assert result.delay_sample_func is not None
+        result.delay_sample_func()
+        result.delay_sample_func = None
+        self.relay_forward_payload(batch, result)
+        self.copy_result_to_cpu(result)
 
     def relay_forward_payload(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         """Stash what the next round's forward will read; without overlap draft state crosses as tensors instead."""

@@ -118,6 +118,7 @@ def verify_kernel(
     seq_lens: Array,
     verify_tokens: Array,
     stop_positions: list[int],
+    only_stop: list[list[int]] | None,
     next_token_ids: Array,
     accept_lens: Array,
     new_seq_lens: Array,
@@ -126,8 +127,9 @@ def verify_kernel(
 ) -> None:
     """Target verify of [bonus, S drafts] at C..C+S, then the greedy accept of a chain.
 
-    seq_lens: (bs,) = C. verify_tokens: (bs, K). Written: next_token_ids (bs, K), accept_lens (bs,) incl. the bonus,
-    new_seq_lens (bs,) = C + accept, bonus_tokens (bs,), hidden_states (bs,) = O at the last accepted position.
+    seq_lens: (bs,) = C. verify_tokens: (bs, K). only_stop: (bs, K) 1 where a grammar lets nothing else follow. Written:
+    next_token_ids (bs, K), accept_lens (bs,) incl. the bonus, new_seq_lens (bs,) = C + accept, bonus_tokens (bs,),
+    hidden_states (bs,) = O at the last accepted position.
     """
     xp = weights.arrays
     access.read(seq_lens, None)
@@ -137,6 +139,8 @@ def verify_kernel(
     predicted = unembed(reductions)
     if max(stop_positions) >= 0:
         predicted = xp.where(positions + 1 == xp.array(stop_positions)[:, None], STOP_TOKEN, predicted)
+    if only_stop is not None:
+        predicted = xp.where(xp.array(only_stop) == 1, STOP_TOKEN, predicted)
     right = xp.cumprod(predicted[:, :-1] == verify_tokens[:, 1:]).sum(1)
     last = right[:, None]
     next_token_ids[...] = predicted
@@ -159,12 +163,14 @@ def extend_kernel(
     out_cache_loc: Array,
     extend_lens: list[int],
     stop_positions: list[int],
-    next_token_ids: Array,
+    only_stop: list[int] | None,
+    next_token_ids: Array | None,
     hidden_states: Array,
 ) -> None:
     """Target extend (also plain decode, where every row extends by 1): window [seq_len - extend_len, seq_len).
 
-    input_ids, out_cache_loc: flat, sum(extend_lens). Written: next_token_ids (bs,), hidden_states (bs,) = O at the end.
+    input_ids, out_cache_loc: flat, sum(extend_lens). only_stop: (bs,) 1 where a grammar lets nothing else follow.
+    Written: hidden_states (bs,) = O at the end, next_token_ids (bs,) unless it is None: then somebody samples later.
     """
     xp = weights.arrays
     access.read(seq_lens, None)
@@ -172,12 +178,29 @@ def extend_kernel(
     lens = xp.array(extend_lens)
     reductions, _ = window_forward(access, weights, target_v1, target_v2, kv_indices, seq_lens - lens, tokens, locs)
     final = xp.gather(reductions, lens[:, None] - 1)[:, 0]
-    sampled = unembed(final)
+    hidden_states[...] = final
+    if next_token_ids is not None:
+        sample_kernel(access, weights, seq_lens, final, stop_positions, only_stop, next_token_ids)
+
+
+def sample_kernel(
+    access: Access,
+    weights: Weights,
+    seq_lens: Array,
+    hidden_states: Array,
+    stop_positions: list[int],
+    only_stop: list[int] | None,
+    next_token_ids: Array,
+) -> None:
+    """The token behind each row; seq_lens, hidden_states: (bs,). only_stop: as for the extend. Written: (bs,)."""
+    xp = weights.arrays
+    sampled = unembed(hidden_states)
     if max(stop_positions) >= 0:
         sampled = xp.where(seq_lens == xp.array(stop_positions), STOP_TOKEN, sampled)
+    if only_stop is not None:
+        sampled = xp.where(xp.array(only_stop) == 1, STOP_TOKEN, sampled)
     next_token_ids[...] = sampled
     access.write(next_token_ids, None)  # other streams read it
-    hidden_states[...] = final
 
 
 def pad_windows(xp: Arrays, flat: Array, lens: list[int]) -> Array:

@@ -37,13 +37,15 @@ def verify_tree_kernel(
     positions: Array,
     tree_mask: Array,
     stop_positions: list[int],
+    only_stop: list[list[int]] | None,
     predict: Array,
     hidden_states: Array,
 ) -> None:
     """Target verify of a tree: node n lies in slot out_cache_loc[n] and attends to the prefix and to its ancestors.
 
-    seq_lens: (bs,) = C. out_cache_loc, verify_tokens, positions: (bs, K) by node. tree_mask: (bs, K, K). Written by
-    node, (bs, K): predict, the token that follows; hidden_states = O.
+    seq_lens: (bs,) = C. out_cache_loc, verify_tokens, positions: (bs, K) by node. tree_mask: (bs, K, K). only_stop:
+    (bs, K) 1 where a grammar lets nothing else follow. Written by node, (bs, K): predict, the token that follows;
+    hidden_states = O.
     """
     xp = weights.arrays
     for source in (seq_lens, out_cache_loc, verify_tokens, positions, tree_mask):
@@ -64,6 +66,8 @@ def verify_tree_kernel(
     reductions = below + (tree_mask * own[:, None]).sum(2)
 
     predict[...] = xp.where(positions + 1 == xp.array(stop_positions)[:, None], STOP_TOKEN, unembed(reductions))
+    if only_stop is not None:
+        predict[...] = xp.where(xp.array(only_stop) == 1, STOP_TOKEN, predict)
     hidden_states[...] = reductions
     access.write(predict, None)
     access.write(hidden_states, None)

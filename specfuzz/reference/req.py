@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.lemmas import finished_len as first_end
 from specfuzz.core.lemmas import owned_len
+from specfuzz.reference.grammar import Grammar
 from specfuzz.reference.tree_node import TreeNode
 
 
@@ -42,6 +43,7 @@ class Req:
         "finished_len",
         "finished_reason",
         "full_untruncated_fill_ids",
+        "grammar",
         "inflight_middle_chunks",
         "is_retracted",
         "kv",
@@ -60,7 +62,9 @@ class Req:
         "to_finish",
     )
 
-    def __init__(self, rid: str, origin_input_ids: tuple[int, ...], max_new_tokens: int) -> None:
+    def __init__(
+        self, rid: str, origin_input_ids: tuple[int, ...], max_new_tokens: int, grammar: Grammar | None = None
+    ) -> None:
         """origin_input_ids: prompt token ids."""
         self.rid = rid
         self.origin_input_ids = origin_input_ids
@@ -68,6 +72,7 @@ class Req:
         self.output_ids: list[int] = []
         self.full_untruncated_fill_ids = origin_input_ids  # prompt and output as of the last refresh: keys of the tree
         self.stop_at: int | None = None  # output index at which the target's text stops
+        self.grammar = grammar
         self.kv = ReqKvInfo()
         self.prefix_len = 0
         self.extend_end = 0
@@ -101,6 +106,14 @@ class Req:
     def stop_position(self) -> int:
         """Absolute position of the stop token that the target will emit, -1 if none is due."""
         return -1 if self.stop_at is None else len(self.origin_input_ids) + self.stop_at
+
+    @property
+    def draft_stop_position(self) -> int:
+        """Absolute position at which the draft expects the stop token: it has learnt where such texts end. -1: none."""
+        ends = [] if self.stop_at is None else [self.stop_at]
+        if self.grammar is not None:
+            ends.append(self.grammar.length - 1)
+        return len(self.origin_input_ids) + min(ends) if ends else -1
 
     def finished(self) -> bool:
         """Whether a finish reason is set."""

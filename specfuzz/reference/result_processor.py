@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from specfuzz.core.lemmas import settled_lens
 from specfuzz.gpu.device import Device
 from specfuzz.reference.allocation import Pools
+from specfuzz.reference.grammar import accept_run
 from specfuzz.reference.metrics_reporter import SchedulerMetricsReporter
 from specfuzz.reference.req import Req
 from specfuzz.reference.schedule_batch import ScheduleBatch
@@ -56,6 +57,7 @@ class SchedulerBatchResultProcessor:
         pending token, so it commits one; a plain one was committed when it was prepared.
         """
         settled = Settled()
+        self.advance_grammar_fsm(batch, result)
         next_token_ids = self._host_ids(result)
         for req, token in zip(batch.reqs, next_token_ids, strict=True):
             if req.inflight_middle_chunks > 0:
@@ -80,6 +82,7 @@ class SchedulerBatchResultProcessor:
     def process_batch_result_decode(self, batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
         """The accepted run (speculative) or one token (plain) per live row."""
         settled = Settled()
+        self.advance_grammar_fsm(batch, result)
         for req, run in zip(batch.reqs, self.resolve_spec_v2_tokens(batch, result), strict=True):
             if self.is_dead(req):
                 continue
@@ -105,11 +108,36 @@ class SchedulerBatchResultProcessor:
             runs.append(run)
             if self.is_dead(req):
                 continue
+            if req.grammar is not None:
+                assert result.grammar_retained_tokens is not None
+                runs[i] = run = result.grammar_retained_tokens[i] or []
             req.kv.kv_committed_len, _ = settled_lens(req.kv.kv_committed_len, req.seqlen, len(run))
             req.spec_verify_ct += 1
-            req.spec_num_correct_drafts += len(run) - 1
-            req.update_spec_correct_drafts_histogram(len(run) - 1)
+            # Statistics are of the draft: what a grammar cuts off was drafted right.
+            req.spec_num_correct_drafts += accepted - 1
+            req.update_spec_correct_drafts_histogram(accepted - 1)
         return runs
+
+    def advance_grammar_fsm(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
+        """Let the FSMs of live rows accept what the result holds, once: now, or when a later forward asked for it.
+
+        What they retain of an accepted run is kept with the result; its rest is never committed.
+        """
+        if result.grammar_advanced or not batch.has_grammar:
+            return
+        result.grammar_advanced = True
+        assert result.copy_done is not None
+        result.copy_done.synchronize()
+        ids = self._host_ids(result)
+        lens = [1] * len(batch.reqs)
+        if result.accept_lens_cpu is not None:
+            lens = self.device.host_read(result.accept_lens_cpu).tolist()
+        retained: list[list[int] | None] = [None] * len(batch.reqs)
+        for i, req in enumerate(batch.reqs):
+            if req.grammar is None or self.is_dead(req) or req.inflight_middle_chunks > 0:
+                continue
+            retained[i] = accept_run(req.grammar, ids[i * result.stride : i * result.stride + lens[i]])
+        result.grammar_retained_tokens = retained
 
     def is_dead(self, req: Req) -> bool:
         """Whether the request ended or was retracted while this result was in flight."""

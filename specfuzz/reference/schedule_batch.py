@@ -74,6 +74,11 @@ class ScheduleBatch:
         """Whether no request is left; tensors may be stale then."""
         return not self.reqs
 
+    @property
+    def has_grammar(self) -> bool:
+        """Whether some row is constrained."""
+        return any(req.grammar is not None for req in self.reqs)
+
     def new_tensor(self, name: str, *, on: Stream | None = None, lanes: int | None = None) -> Buffer:
         """Uninitialised (bs,) or (bs, lanes) int64 on the device, bound on the host by the returned object.
 

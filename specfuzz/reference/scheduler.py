@@ -17,6 +17,7 @@ from specfuzz.reference.algorithms import ALGORITHMS
 from specfuzz.reference.allocation import Pools
 from specfuzz.reference.forward import ForwardRunner
 from specfuzz.reference.future_map import FutureMap
+from specfuzz.reference.grammar import Grammar
 from specfuzz.reference.kv_allocator import TokenToKVPoolAllocator
 from specfuzz.reference.kv_pool import KVPool
 from specfuzz.reference.model import Weights
@@ -67,6 +68,7 @@ class Scheduler:
         )
         self.model_worker = ALGORITHMS.get(config.algorithm).make_worker(self.model_runner)
         self.forward = ForwardRunner(config, self.streams, self.future_map, self.model_worker)
+        self.model_runner.vocab_masks.barrier = self._advance_pending_grammar
         self.result_processor = SchedulerBatchResultProcessor(self.pools, device, speculative=config.speculative)
         self.req_type: type[Req] = Req
         self.waiting_queue: list[Req] = []
@@ -257,15 +259,31 @@ class Scheduler:
         self.forward.apply_war_barrier()
         self.result_queue.append((batch.copy(), result))
         self.last_batch = batch
+        self.launch_batch_sample_if_needed()
 
     def settle(self) -> Settled:
         """Process the oldest result."""
-        return self.result_processor.process_batch_result(*self.result_queue.popleft())
+        settled = self.result_processor.process_batch_result(*self.result_queue.popleft())
+        self.launch_batch_sample_if_needed()
+        return settled
+
+    def launch_batch_sample_if_needed(self) -> None:
+        """Sample what waits for its vocab masks: nothing older is queued any more, so the FSMs have caught up."""
+        if len(self.result_queue) == 1 and self.result_queue[0][1].delay_sample_func is not None:
+            assert self.last_batch is not None
+            self.forward.launch_batch_sample(self.last_batch, self.result_queue[0][1])
+
+    def _advance_pending_grammar(self) -> None:
+        """Let the FSMs catch up with every result that is still queued: what they allow next depends on it."""
+        for batch, result in self.result_queue:
+            self.result_processor.advance_grammar_fsm(batch, result)
 
     # ------------------------------------------------------------------ entering and leaving early
-    def add_request(self, rid: str, origin_input_ids: tuple[int, ...], max_new_tokens: int) -> Req:
+    def add_request(
+        self, rid: str, origin_input_ids: tuple[int, ...], max_new_tokens: int, grammar: Grammar | None = None
+    ) -> Req:
         """Put a new request into the waiting queue."""
-        req = self.req_type(rid, origin_input_ids, max_new_tokens)
+        req = self.req_type(rid, origin_input_ids, max_new_tokens, grammar)
         self.waiting_queue.append(req)
         return req
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from specfuzz.gpu.arrays import Array
@@ -59,6 +60,9 @@ class GenerationBatchResult:
 
     next_token_ids: (bs * stride,) int64, row i valid for accept_lens[i]. accept_lens: (bs,) incl. the bonus.
     new_seq_lens: (bs,) next KV-ready frontier. extra_keep_alive_refs: internal tensors that must outlive the launch.
+    grammar_advanced: whether the FSMs of the rows have accepted it, which a later forward may ask for before it is
+    processed; grammar_retained_tokens: by row, what they kept of an accepted run. delay_sample_func: samples what the
+    forward has left, once the vocab masks are known; None when that is done.
     Of a tree: accept_index (bs, S + 1) accepted nodes by level, then -1; tgt_cache_loc, accept_out_cache_loc
     (bs, S + 1) slots that the accepted path was moved to and from. None for a chain, whose path is the window's front.
     """
@@ -72,6 +76,9 @@ class GenerationBatchResult:
     next_token_ids_cpu: Buffer | None = None
     accept_lens_cpu: Buffer | None = None
     extra_keep_alive_refs: list[object] = field(default_factory=list)
+    grammar_advanced: bool = False
+    grammar_retained_tokens: list[list[int] | None] | None = None
+    delay_sample_func: Callable[[], None] | None = None
     accept_index: Buffer | None = None
     tgt_cache_loc: Buffer | None = None
     accept_out_cache_loc: Buffer | None = None

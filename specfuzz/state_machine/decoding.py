@@ -14,6 +14,9 @@ PROMPT_LENS = range(2, 21)  # tokens; 2 is the shortest that legality admits
 #: Output tokens. One in five ends within two full EAGLE runs of 3 draft steps, the others live for many rounds.
 MAX_NEWS = (*range(15, 25), 1, 2, 3, 5, 8, *range(16, 25))
 
+#: Output tokens of the longest constrained text: short enough that many come to their end.
+LONGEST_GRAMMAR = 12
+
 #: Distance of an armed stop from the first undecided output token. Most lie inside the next accepted run.
 STOP_OFFSETS = (0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 4, 0, 4, 5, 9)
 
@@ -37,7 +40,10 @@ def submit_of(scene: Scene, bits: int, *, brief: bool = False) -> Submit:
     max_new = min(max_new, most - prompt_len)
     whole_pages = prompt_len // config.page_size * config.page_size
     shared_len = (0, prompt_len, 0, prompt_len // 2, whole_pages, prompt_len - 1, 0, prompt_len)[share]
-    return Submit(scene.fresh_rid(), prompt_len, max_new, shared_len)
+    grammar = 0
+    if config.grammar and bits >> 2 & 1:
+        grammar = 1 + (prompt_choice + 3 * new_choice) % min(max_new, LONGEST_GRAMMAR)
+    return Submit(scene.fresh_rid(), prompt_len, max_new, shared_len, grammar)
 
 
 def _chunk_of(scene: Scene, bits: int) -> int:
@@ -108,7 +114,7 @@ def finish_of(scene: Scene, bits: int) -> Finish:
         rids = [rid for rid in rids if rid in scene.running] or rids
     rid = rids[(bits >> 3) % len(rids)]
     asked = scene.asked(rid)
-    return Finish(rid, min(asked.decided + offset, asked.submit.max_new - 1))
+    return Finish(rid, min(asked.decided + offset, asked.open_end - 1))
 
 
 def abort_of(scene: Scene, bits: int) -> Abort:

@@ -20,9 +20,9 @@ class Scene:
     """The legal subjects of every kind of event, as the ledger has it now.
 
     waiting: may be prefilled, as far as their own standing goes; chunked: it is one whose prompt goes on. running:
-    admitted. finishable: no stop is armed and the cap is not decided. abortable: live and not aborted. carried: rids of
-    launches in flight and of the prepared batch. armed: whether a running request has a stop armed. live: number of
-    requests that are not finished. ended: whether one has finished (its KV may be cached).
+    admitted. finishable: no stop is armed and the end of its text is not decided. abortable: live and not aborted.
+    carried: rids of launches in flight and of the prepared batch. armed: whether a stop is due in the text of a running
+    request. live: number of requests that are not finished. ended: whether one has finished (its KV may be cached).
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Scene:
                     chunked = rid
             elif not (asked.was_retracted and rid in self.carried):
                 self.waiting.append(rid)
-            if asked.stop_at is None and asked.decided < asked.submit.max_new:
+            if not asked.armed and asked.decided < (asked.submit.max_new if asked.stop_at is None else asked.stop_at):
                 self.finishable.append(rid)
             if not asked.aborted:
                 self.abortable.append(rid)

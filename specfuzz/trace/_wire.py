@@ -40,6 +40,7 @@ class _Submit(_Event, frozen=True, tag="submit"):
     prompt_len: Num
     max_new: Num
     shared_len: Num = 0
+    grammar: Num = 0
 
 
 class _Prefill(_Event, frozen=True, tag="prefill"):

@@ -19,7 +19,7 @@ from specfuzz.errors import ConfigError
 
 #: The least value that legality leaves to an argument, by event class and field.
 LEAST: dict[type[Event], dict[str, int]] = {
-    Submit: {"shared_len": 0, "prompt_len": 2, "max_new": 1},
+    Submit: {"grammar": 0, "shared_len": 0, "prompt_len": 2, "max_new": 1},
     Prefill: {"n": 0},
     Mix: {"n": 0},
     Advance: {"count": 1},
@@ -57,8 +57,10 @@ def coarse_numbers(value: int, least: int) -> Iterator[int]:
 
 
 def set_number(event: Event, name: str, value: int) -> Event:
-    """The event with one argument changed; a shorter prompt shares no more than it has."""
+    """The event with one argument changed; a shorter prompt shares no more, a shorter output is constrained to less."""
     changes: dict[str, Any] = {name: value}
+    if isinstance(event, Submit) and name == "max_new":
+        changes["grammar"] = min(event.grammar, value)
     if isinstance(event, Submit) and name == "prompt_len":
         changes["shared_len"] = min(event.shared_len, value)
     return replace(event, **changes)
@@ -147,9 +149,9 @@ def renamed(events: tuple[Event, ...], names: dict[str, str]) -> tuple[Event, ..
 
 
 #: What a configuration can be simplified in; the algorithm stays, because it belongs to the bug.
-AXES = ("overlap", "page_size", "mixed_chunk", "chunked_prefill", "radix", "needs_cpu_seq_lens", "topk", "spec_steps",
-        "draft_token_num", "num_pages", "max_reqs", "context_len")  # fmt: skip
-_SWITCHES = ("overlap", "mixed_chunk", "chunked_prefill", "radix")
+AXES = ("overlap", "page_size", "mixed_chunk", "chunked_prefill", "grammar", "radix", "needs_cpu_seq_lens", "topk",
+        "spec_steps", "draft_token_num", "num_pages", "max_reqs", "context_len")  # fmt: skip
+_SWITCHES = ("overlap", "mixed_chunk", "chunked_prefill", "grammar", "radix")
 _LEAST_SIZE = {"num_pages": 1, "max_reqs": 1, "context_len": 8}
 
 

@@ -24,6 +24,8 @@ ALGORITHMS.register(
             | Capability.DRAFT_EXTRAS
             | Capability.MIXED_CHUNK
             | Capability.TREE
+            | Capability.GRAMMAR
+            | Capability.GRAMMAR_OVERLAP
         ),
         publishes="after accept (and the move of a tree's path), before draft-extend: C + accept_len",
         relays="bonus token, first topk proposals (topk_index), hidden state; draft KV stays at the target's slots",

@@ -61,15 +61,16 @@ class EagleWorkerV2:
         assert isinstance(draft_input, EagleDraftInput) and seq_lens is not None
         width = self.num_steps + 1
         kv_indices = runner.plan(batch)
-        stops = runner.stop_positions(batch)
 
         verify_tokens = batch.new_tensor("verify_tokens", on=self._forward, lanes=width)
         digest = batch.new_tensor("draft_digest", on=self._forward)
         flips = [runner.draft_flip_at.get(req.rid, 0) for req in batch.reqs]
         self._forward.launch(
             "draft", draft_kernel, runner.weights, runner.kv_pool.draft, kv_indices, seq_lens, draft_input.bonus_tokens,
-            draft_input.topk_index, draft_input.hidden_states, stops, flips, verify_tokens, digest,
+            draft_input.topk_index, draft_input.hidden_states, runner.draft_stop_positions(batch), flips,
+            verify_tokens, digest,
         )  # fmt: skip
+        only_stop = runner.vocab_masks.of_nodes(batch, verify_tokens)
 
         # Bindings of this forward only; isolation restores what the scheduler had.
         batch.forward_mode = ForwardMode.TARGET_VERIFY
@@ -82,7 +83,8 @@ class EagleWorkerV2:
         )
         self._forward.launch(
             "verify", verify_kernel, runner.weights, runner.kv_pool.target_v1, runner.kv_pool.target_v2, kv_indices,
-            seq_lens, verify_tokens, stops, next_token_ids, accept_lens, new_seq_lens, bonus_tokens, target_hidden,
+            seq_lens, verify_tokens, runner.stop_positions(batch), only_stop, next_token_ids, accept_lens, new_seq_lens,
+            bonus_tokens, target_hidden,
         )  # fmt: skip
         # Before draft-extend: the next round's schedule needs the frontier, not the draft state.
         if on_publish is not None:

@@ -116,7 +116,7 @@ class EagleTreeWorkerV2(EagleWorkerV2):
         self._forward.launch(
             "draft", draft_tree_kernel, runner.weights, self.tree, runner.kv_pool.draft, kv_indices, batch.seq_lens,
             draft_input.bonus_tokens, draft_input.topk_index, draft_input.hidden_states, self._keys(batch),
-            runner.stop_positions(batch), flips, verify_input.draft_tokens, verify_input.positions,
+            runner.draft_stop_positions(batch), flips, verify_input.draft_tokens, verify_input.positions,
             verify_input.parents, verify_input.tree_mask, digest,
         )  # fmt: skip
         return verify_input, digest
@@ -131,9 +131,10 @@ class EagleTreeWorkerV2(EagleWorkerV2):
             self._new(batch, "new_seq_lens"),
         )  # fmt: skip
         tokens, positions = verify_input.draft_tokens, verify_input.positions
+        only_stop = runner.vocab_masks.of_nodes(batch, tokens, verify_input.parents)
         self._forward.launch(
             "verify", verify_tree_kernel, runner.weights, pool.target_v1, pool.target_v2, kv_indices, batch.seq_lens,
-            batch.out_cache_loc, tokens, positions, verify_input.tree_mask, runner.stop_positions(batch),
+            batch.out_cache_loc, tokens, positions, verify_input.tree_mask, runner.stop_positions(batch), only_stop,
             verified.predict, verified.hidden_states,
         )  # fmt: skip
         self._forward.launch(

@@ -47,6 +47,8 @@ class LaunchRecord:
         self.settled = False
         self.entry: WorkerEntry | None = None
         self.exit: WorkerExit | None = None
+        self.grammar_advanced = False
+        self.samples_later = False
         self.returned: Event | None = None  # behind all that the worker has enqueued
         self.outputs: tuple[Watch, Watch | None, Watch, int] | None = None  # ids, accept_lens, new_seq_lens, stride
         self.tree: tuple[Watch, ...] | None = None  # accept_index, targets and sources of the move, bonus_tokens
@@ -58,7 +60,7 @@ class LaunchRecord:
 
     def view(self) -> LaunchView:
         """The record as plain data; the same object while nothing changed."""
-        if self.exit is None and self.returned is not None and self.returned.query():
+        if self.exit is None and self.returned is not None and not self.samples_later and self.returned.query():
             self.exit = self._read_exit()
         entered, exited = self.entry is not None, self.exit is not None
         published = self.published is not None and self.published.query()
@@ -72,6 +74,7 @@ class LaunchRecord:
             and last.settled == self.settled
             and last.published == published
             and last.held_changed == held_changed
+            and last.grammar_advanced == self.grammar_advanced
         ):
             return last
         self._last = LaunchView(
@@ -80,6 +83,7 @@ class LaunchRecord:
             sampling_copied=self.sampling_copied, mode_after=self.mode_after, held_changed=held_changed,
             entry=self.entry, exit=self.exit, publishes=self.publishes, published=published, settled=self.settled,
             entry_now=entered and not self._told[0], exit_now=exited and not self._told[1],
+            grammar_advanced=self.grammar_advanced,
         )  # fmt: skip
         self._told = (entered, exited)
         return self._last
@@ -132,6 +136,8 @@ class LaunchWatcher:
         runner.run_batch = self._watch_run_batch  # type: ignore[method-assign]
         worker.forward_batch_generation = self._watch_worker  # type: ignore[method-assign]
         relay.scatter_frontier = self._watch_publish  # type: ignore[method-assign]
+        self._sample = runner.launch_batch_sample
+        runner.launch_batch_sample = self._watch_sample  # type: ignore[method-assign]
 
     def oldest_unpublished(self) -> LaunchRecord | None:
         """The oldest unsettled launch whose publish the device has not reached."""
@@ -155,6 +161,12 @@ class LaunchWatcher:
 
     def views(self) -> tuple[LaunchView, ...]:
         """All open launches, those settled since the last call included once more."""
+        if self._scheduler.config.grammar:
+            advanced = {
+                self._numbers[id(result)]: result.grammar_advanced for _, result in self._scheduler.result_queue
+            }
+            for record in self.open:
+                record.grammar_advanced = advanced.get(record.number, True)
         views = tuple(record.view() for record in self.open)
         self.open = [record for record in self.open if not record.settled]
         return views
@@ -201,7 +213,15 @@ class LaunchWatcher:
                 if buffer is not None
             )  # fmt: skip
         record.returned = self._forward.record("worker returned")
+        record.samples_later = result.delay_sample_func is not None
         return result
+
+    def _watch_sample(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
+        self._sample(batch, result)
+        number = self._numbers[id(result)]
+        for record in self.open:
+            if record.number == number:
+                record.returned, record.samples_later = self._forward.record("sampled"), False
 
     def _launch_entry_probe(self, record: LaunchRecord, batch: ScheduleBatch) -> None:
         record.held_refs = {name: ref(getattr(batch, name)) for name in _HELD}

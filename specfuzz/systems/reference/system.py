@@ -32,6 +32,7 @@ from specfuzz.core.snapshot import Snapshot
 from specfuzz.errors import ConfigError, EngineFault
 from specfuzz.gpu import Device, open_device
 from specfuzz.reference.algorithms import ALGORITHMS
+from specfuzz.reference.grammar import Grammar
 from specfuzz.reference.req import Req
 from specfuzz.reference.result_processor import Settled
 from specfuzz.reference.schedule_batch import ScheduleBatch
@@ -52,6 +53,8 @@ _ALWAYS = (
     | Capability.WRITE_RECORDS
     | Capability.METRICS_VIEW
 )
+#: What an algorithm may be able to do and a configuration has to ask for.
+_BY_CONFIG = Capability.MIXED_CHUNK | Capability.TREE | Capability.GRAMMAR
 
 
 class ReferenceSystem:
@@ -85,7 +88,12 @@ class ReferenceSystem:
                 f"`mixed_chunk`=True does not fit `algorithm`={config.algorithm}: its worker can't extend running rows "
                 f"beside a prefill. Set mixed_chunk=False, or take one of {', '.join(able)}."
             )
-        found = algorithm.capabilities & ~(Capability.MIXED_CHUNK | Capability.TREE) | _ALWAYS
+        if config.grammar and Capability.GRAMMAR not in algorithm.capabilities:
+            raise ConfigError(
+                f"`grammar`=True does not fit `algorithm`={config.algorithm}: its worker applies no vocab mask. "
+                "Set grammar=False."
+            )
+        found = algorithm.capabilities & ~_BY_CONFIG | _ALWAYS
         for present, flag in (
             (tree, Capability.TREE),
             (config.overlap, Capability.OVERLAP),
@@ -93,6 +101,7 @@ class ReferenceSystem:
             (config.page_size > 1, Capability.PAGED),
             (config.mixed_chunk, Capability.MIXED_CHUNK),
             (config.chunked_prefill, Capability.CHUNKED_PREFILL),
+            (config.grammar, Capability.GRAMMAR),
             (self._device_kind == "cpu", Capability.LAZY_DEVICE),
             (self.checks_races, Capability.RACE_CHECK),
         ):
@@ -144,7 +153,8 @@ class ReferenceSystem:
     # ------------------------------------------------------------------ steps
     def _submit(self, event: Submit) -> dict[str, Any]:
         prompt = prompt_tokens(event.rid, event.prompt_len, event.shared_len)
-        req = self.scheduler.add_request(event.rid, prompt, event.max_new)
+        grammar = Grammar(event.grammar) if event.grammar else None
+        req = self.scheduler.add_request(event.rid, prompt, event.max_new, grammar)
         self._writes.watch(req)
         self.reqs[event.rid] = req
         return {}

@@ -78,6 +78,7 @@ class Viewer:
             pool=self._pool_view(),
             waiting=tuple([req.rid for req in scheduler.waiting_queue]),
             running=tuple([req.rid for req in scheduler.running_batch.reqs]),
+            chunked=() if scheduler.chunked_req is None else (scheduler.chunked_req.rid,),
             prepared=None if system.prepared is None else tuple([req.rid for req in system.prepared.reqs]),
             queue=system.watcher.queue(),
             batches=tuple([self._batch(name, batch, progress) for name, batch in batches if batch.reqs]),
@@ -105,12 +106,13 @@ class Viewer:
         known = self._reqs.get(req.rid)
         table, row = self._system.scheduler.req_to_token_pool, kv.req_pool_idx
         slots = None if row is None else table.host_rows[row][: kv.kv_allocated_len]
+        grammar = None if req.grammar is None else (tuple(req.grammar.accepted), req.grammar.is_terminated())
         facts = (
             kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, row, slots,
             req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
             req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
             req.spec_num_correct_drafts, req.spec_correct_drafts_histogram[:], req.output_ids[:], req.lock is None,
-            gone,
+            gone, grammar,
         )  # fmt: skip
         if known is not None and known[0] == facts:
             return known[1]
@@ -126,7 +128,8 @@ class Viewer:
             inflight_middle_chunks=req.inflight_middle_chunks, spec_verify_ct=req.spec_verify_ct,
             spec_num_correct_drafts=req.spec_num_correct_drafts,
             spec_correct_drafts_histogram=tuple(req.spec_correct_drafts_histogram),
-            holds_lock=req.lock is not None,
+            holds_lock=req.lock is not None, grammar_accepted=None if grammar is None else grammar[0],
+            grammar_terminated=grammar is not None and grammar[1],
         )  # fmt: skip
         self._reqs[req.rid] = (facts, view)
         return view
