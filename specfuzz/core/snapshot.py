@@ -208,7 +208,7 @@ class LaunchView:
     writes through the isolation); None where that can't be known.
     entry, exit: None until the operation ran. publishes: how often the worker published. settled: now or earlier.
     entry_now, exit_now: whether entry or exit were recorded by this very event, so that an oracle judges them once.
-    grammar_advanced: whether the FSMs of its rows have accepted its result.
+    grammar_advanced: the FSMs of its rows have accepted its result, although it is unsettled.
     """
 
     number: int

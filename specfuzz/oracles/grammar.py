@@ -33,7 +33,7 @@ def grammar_accepts_what_is_emitted(step: Step, req: ReqView) -> Finding:
     for view in step.after.launches:
         if is_dead(req):
             break  # before a result is accepted early, the one ahead of it has been processed: the engine knew
-        if view.grammar_advanced and not view.settled and req.rid in view.rids:
+        if view.grammar_advanced and req.rid in view.rids:
             if view.exit is None:
                 return Verdict.UNKNOWN
             known = forward(step, view)

@@ -37,7 +37,7 @@ def grammar_ends_inside_a_run(step: Step) -> bool:
 )
 def grammar_accepts_early(step: Step) -> bool:
     """A forward needs masks while the result before it is unsettled, so that its FSMs accept that result first."""
-    return any(view.grammar_advanced and not view.settled for view in step.after.launches)
+    return any(view.grammar_advanced for view in step.after.launches)
 
 
 @reachable("constrained-request-resumes", needs=GRAMMAR, on=(Prefill, Mix))

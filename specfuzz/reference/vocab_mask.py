@@ -25,10 +25,12 @@ class VocabMasks:
         self.barrier: Callable[[], None] = lambda: None
 
     def of_rows(self, batch: ScheduleBatch) -> list[int] | None:
-        """By row, (bs,), in the states as they are now."""
+        """By row, (bs,), in the states as they are now; a row that has finished meanwhile is left alone."""
         if not batch.has_grammar:
             return None
-        return [int(req.grammar is not None and req.grammar.allows_only_stop()) for req in batch.reqs]
+        return [
+            int(req.grammar is not None and not req.finished() and req.grammar.allows_only_stop()) for req in batch.reqs
+        ]
 
     def of_nodes(
         self, batch: ScheduleBatch, draft_tokens: Buffer, parents: Buffer | None = None

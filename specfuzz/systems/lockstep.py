@@ -41,7 +41,7 @@ REQ_FIELDS = (
     "output_ids", "kv_committed_len", "kv_allocated_len", "cache_protected_len", "holds_kv", "finished_reason",
     "finished_len", "to_finish", "is_retracted", "retraction_count", "decode_batch_idx", "extend_batch_idx",
     "spec_verify_ct", "spec_num_correct_drafts", "spec_correct_drafts_histogram", "inflight_middle_chunks",
-    "holds_lock", "prompt_len", "max_new",
+    "holds_lock", "prompt_len", "max_new", "grammar_accepted", "grammar_terminated",
 )  # fmt: skip
 RECEIPT_FIELDS = (
     "launch", "mode", "rows", "admitted", "retracted", "dropped", "skipped", "settled", "emitted", "finished",
@@ -60,6 +60,9 @@ OWNERS: dict[str, Owner] = {
         "spec_num_correct_drafts", "spec_correct_drafts_histogram")},
     **{f"receipt.{name}": Owner.RESULT_PROCESSOR for name in ("settled", "emitted", "finished")},
     "metrics": Owner.RESULT_PROCESSOR,
+    "req.grammar_accepted": Owner.GRAMMAR,
+    "req.grammar_terminated": Owner.GRAMMAR,
+    "launch.grammar_advanced": Owner.GRAMMAR,
     "req.kv_allocated_len": Owner.KV_ALLOCATOR,
     "req.slots": Owner.KV_ALLOCATOR,
     "pool.free_pages": Owner.KV_ALLOCATOR,
@@ -101,6 +104,7 @@ def host_cells(snapshot: Snapshot, receipt: Receipt) -> dict[Cell, Any]:
     cells["queue.depth", ""] = len(snapshot.queue)
     cells["waiting", ""] = snapshot.waiting
     cells["running", ""] = snapshot.running
+    cells["chunked", ""] = MISSING if snapshot.chunked is None else snapshot.chunked
     cells["prepared", ""] = snapshot.prepared
     for batch in snapshot.batches:
         cells["batch.forward_mode", batch.name] = batch.forward_mode
@@ -109,6 +113,7 @@ def host_cells(snapshot: Snapshot, receipt: Receipt) -> dict[Cell, Any]:
         cells["launch.mode", str(launch.number)] = launch.mode
         cells["launch.rids", str(launch.number)] = launch.rids
         cells["launch.dead", str(launch.number)] = launch.dead
+        cells["launch.grammar_advanced", str(launch.number)] = launch.grammar_advanced
         cells.update(_worker_cells(launch))
     return cells
 

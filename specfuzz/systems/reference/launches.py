@@ -166,7 +166,7 @@ class LaunchWatcher:
                 self._numbers[id(result)]: result.grammar_advanced for _, result in self._scheduler.result_queue
             }
             for record in self.open:
-                record.grammar_advanced = advanced.get(record.number, True)
+                record.grammar_advanced = advanced.get(record.number, False)
         views = tuple(record.view() for record in self.open)
         self.open = [record for record in self.open if not record.settled]
         return views

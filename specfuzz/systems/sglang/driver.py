@@ -19,6 +19,7 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.language import STOP_TOKEN, prompt_tokens
 from specfuzz.core.receipt import NOTHING, Receipt
 from specfuzz.systems.sglang import admission
+from specfuzz.systems.sglang.grammar import grammar_class
 from specfuzz.systems.sglang.harness import VOCAB_SIZE, Rig
 from specfuzz.systems.sglang.launches import Launch, LaunchLog
 from specfuzz.systems.sglang.ledger_writes import WriteLog
@@ -43,6 +44,7 @@ class Driver:
         self.log = LaunchLog(self.rig)
         self.settled_now: list[Launch] = []
         self._evicted = 0
+        self._grammar = grammar_class(engine)
         self._watch_evictions()
         self._apply: dict[type[ev.Event], Callable[[Any], Receipt]] = {
             ev.Submit: self._submit,
@@ -80,6 +82,9 @@ class Driver:
             eos_token_ids={STOP_TOKEN},
             vocab_size=VOCAB_SIZE,
         )
+        if event.grammar:
+            req.grammar = self._grammar(event.grammar)
+            self.rig.worker.grammar_ends[req.rid] = event.prompt_len + event.grammar - 1
         self.reqs[event.rid] = req
         self.writes.adopt(event.rid, req)
         self.scheduler._add_request_to_queue(req)
@@ -160,7 +165,15 @@ class Driver:
             launch.batch = batch  # the synchronous loop hands over the batch itself
         self.queue.append(launch)
         scheduler.last_batch = batch
+        self._sample_if_needed()
         return Receipt(launch=launch.number, mode=mode, rows=launch.rids, evicted=self._evicted)
+
+    def _sample_if_needed(self) -> None:
+        """The loop samples a plain constrained batch behind the processing of the result before it."""
+        if len(self.queue) == 1 and self.queue[0].result.delay_sample_func is not None:
+            launch = self.queue[0]
+            self.scheduler.launch_batch_sample_if_needed(launch.result, self.scheduler.last_batch)
+            self.log.sampled(launch)
 
     def _retract(self, event: ev.Retract) -> Receipt:
         scheduler = self.scheduler
@@ -198,6 +211,7 @@ class Driver:
         else:
             processor.process_batch_result_prefill(batch, result)
         self.settled_now.append(launch)
+        self._sample_if_needed()
         emitted, finished = [], []
         for req, (length, was_finished) in zip(reqs, before, strict=True):
             rid = event_rid(req.rid)

@@ -41,8 +41,8 @@ class Launch:
         """Tensors bound at worker entry whose values differ now: in-place writes through the isolation."""
         return tuple(name for name, (tensor, value) in self.held.items() if not torch.equal(tensor, value))
 
-    def view(self, *, settled: bool, now: bool) -> LaunchView:
-        """This launch as snapshots show it. now: it was made by the event that the snapshot belongs to."""
+    def view(self, *, settled: bool, entered: bool, left: bool) -> LaunchView:
+        """This launch as snapshots show it. entered, left: its entry or exit was made by the snapshot's own event."""
         return LaunchView(
             number=self.number,
             mode=self.mode,
@@ -61,8 +61,9 @@ class Launch:
             publishes=self.publishes,
             published=self.publishes > 0,
             settled=settled,
-            entry_now=now and self.entry is not None,
-            exit_now=now and self.exit is not None,
+            entry_now=entered and self.entry is not None,
+            exit_now=left and self.exit is not None,
+            grammar_advanced=not settled and self.result.grammar_advanced,
         )
 
 
@@ -74,6 +75,7 @@ class LaunchLog:
         self.rig = rig
         self.count = 0
         self.opened_now: int | None = None
+        self.sampled_now: int | None = None  # the one whose sampling was put off until this event
         self._open: Launch | None = None
         self._fields = [f.name for f in fields(rig.engine.ScheduleBatch)]
         rig.worker.observer = self._entered
@@ -81,7 +83,7 @@ class LaunchLog:
 
     def begin(self) -> None:
         """A new event starts."""
-        self.opened_now = None
+        self.opened_now = self.sampled_now = None
 
     def open(self, batch: Any, mode: str, rids: list[str], unsettled: int) -> Launch:
         """A forward of `batch` is about to be launched."""
@@ -109,6 +111,11 @@ class LaunchLog:
         launch.rebound = tuple(name for name, value in launch.bound.items() if _differs(getattr(batch, name), value))
         launch.mode_after = batch.forward_mode.name
         self._open = None
+
+    def sampled(self, launch: Launch) -> None:
+        """A launch that left its sampling for later has sampled."""
+        launch.exit = self.rig.worker.exit
+        self.sampled_now = launch.number
 
     def _entered(self, batch: Any) -> None:
         """The worker's first sight of the batch, before it rebinds anything."""

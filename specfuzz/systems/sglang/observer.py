@@ -49,6 +49,7 @@ class Observer:
             pool=self._pool_view(),
             waiting=tuple(event_rid(req.rid) for req in scheduler.waiting_queue),
             running=tuple(event_rid(req.rid) for req in scheduler.running_batch.reqs),
+            chunked=() if scheduler.chunked_req is None else (event_rid(scheduler.chunked_req.rid),),
             prepared=None if prepared is None else tuple(event_rid(req.rid) for req in prepared.reqs),
             queue=tuple(launch.number for launch in driver.queue),
             batches=self._batches(),
@@ -78,11 +79,13 @@ class Observer:
         if kv.req_pool_idx is not None:
             slots = tuple(self._driver.rig.rows.req_to_token[kv.req_pool_idx, : kv.kv_allocated_len].tolist())
         gone = rid in self._driver.gone
+        accepted = None if req.grammar is None else tuple(req.grammar.accepted)
         key = (
             len(req.output_ids), kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, kv.req_pool_idx,
             slots, req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
             req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
             req.spec_num_correct_drafts, tuple(req.spec_correct_drafts_histogram), req.lock is None, gone,
+            accepted,
         )  # fmt: skip
         known = self._reqs.get(rid)
         if known is not None and known[0] == key:
@@ -110,6 +113,8 @@ class Observer:
             spec_num_correct_drafts=req.spec_num_correct_drafts,
             spec_correct_drafts_histogram=tuple(req.spec_correct_drafts_histogram),
             holds_lock=req.lock is not None,
+            grammar_accepted=accepted,
+            grammar_terminated=accepted is not None and req.grammar.is_terminated(),
         )
         self._reqs[rid] = (key, view)
         return view
@@ -172,9 +177,12 @@ class Observer:
 
     def _launches(self) -> tuple[LaunchView, ...]:
         driver = self._driver
-        opened = driver.log.opened_now
-        views = [launch.view(settled=True, now=launch.number == opened) for launch in driver.settled_now]
-        views += [launch.view(settled=False, now=launch.number == opened) for launch in driver.queue]
+        opened, sampled = driver.log.opened_now, driver.log.sampled_now
+        views = [
+            launch.view(settled=settled, entered=launch.number == opened, left=launch.number in (opened, sampled))
+            for settled, launches in ((True, driver.settled_now), (False, driver.queue))
+            for launch in launches
+        ]
         if tuple(views) != self._last_launches:
             self._last_launches = tuple(views)
         return self._last_launches

@@ -76,11 +76,12 @@ class Failed(msgspec.Struct, tag=True, forbid_unknown_fields=True):
 
 
 class Difference(msgspec.Struct, tag=True, forbid_unknown_fields=True):
-    """A snapshot against the one before; None or absence means "unchanged" except for prepared and writes."""
+    """A snapshot against the one before; None means "unchanged" where there is a default."""
 
     reqs: dict[str, ReqView]
     waiting: tuple[str, ...]
     running: tuple[str, ...]
+    chunked: tuple[str, ...] | None
     prepared: tuple[str, ...] | None
     queue: tuple[int, ...]
     writes: tuple[WriteRecord, ...] | None
@@ -151,6 +152,7 @@ def difference(before: Snapshot | None, after: Snapshot) -> Difference:
         reqs={rid: view for rid, view in after.reqs.items() if known.get(rid) is not view},
         waiting=after.waiting,
         running=after.running,
+        chunked=after.chunked,
         prepared=after.prepared,
         queue=after.queue,
         writes=after.writes,
@@ -173,6 +175,7 @@ def join(before: Snapshot | None, change: Difference) -> Snapshot:
         pool=pool,
         waiting=change.waiting,
         running=change.running,
+        chunked=change.chunked,
         prepared=change.prepared,
         queue=change.queue,
         batches=change.batches if change.batches is not None else _empty if before is None else before.batches,

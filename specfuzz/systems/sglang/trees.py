@@ -9,6 +9,7 @@ Source: sglang 0.5.23 speculative/eagle_worker_v2.py, eagle_worker_common.py (be
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from specfuzz.core.draft_tree import Node, branch_stride, nodes_of, right_branch
 from specfuzz.core.language import FLIP_BIT, STOP_TOKEN
 from specfuzz.core.snapshot import WorkerEntry, WorkerExit
 from specfuzz.systems.sglang.content import Ints, ToyModel, mix, unembed
+from specfuzz.systems.sglang.grammar import verify_mask
 from specfuzz.systems.sglang.rids import event_rid
 from specfuzz.systems.sglang.versions import Engine
 from specfuzz.systems.sglang.worker import Publish, ToyWorker
@@ -64,7 +66,8 @@ class Round:
     """One row's share of one round. start: C. branch: the right one. row: all cells of its row as read at the launch.
 
     window: (K,) slots of positions [C, C + K), out of that row. tokens: (K,) by node, once drafted. stops: armed
-    absolute positions. start and bonus, seeds, hidden are what the relay gave.
+    absolute positions; draft_stops: where the draft expects them. start and bonus, seeds, hidden are what the relay
+    gave.
     """
 
     start: int
@@ -73,6 +76,7 @@ class Round:
     row: Ints
     window: Ints
     stops: frozenset[int]
+    draft_stops: frozenset[int]
     bonus: int
     seeds: Ints
     hidden: int
@@ -111,7 +115,7 @@ class TreeModel:
         levels: list[Ints] = []
         for level in range(1, steps + 1):
             position = one.start + level
-            if position in one.stops:
+            if position in one.draft_stops:
                 tokens = STOP_TOKEN ^ apart
             if level == wanted:
                 tokens[one.branch] ^= FLIP_BIT
@@ -211,7 +215,7 @@ class TreeWorker(ToyWorker):
         super().__init__(engine, config, model, req_to_token)
         self.trees = TreeModel(model, config)
 
-    def _verify(self, batch: Any, on_publish: Publish | None) -> Any:
+    def _verify(self, batch: Any, on_publish: Publish | None, barrier: Callable[[], None] | None) -> Any:
         config, base = self._config, batch.seq_lens
         width = config.draft_token_num
         rounds = self._rounds(batch)
@@ -235,6 +239,12 @@ class TreeWorker(ToyWorker):
         batch.out_cache_loc = torch.from_numpy(np.concatenate([one.window for one in rounds]))
         batch.spec_info = SimpleNamespace(draft_token_num=width)
         target = self.trees.verify(rounds)
+        masks = verify_mask(
+            self._engine, batch, torch.from_numpy(np.stack([one.tokens for one in rounds])),
+            [list(one.shape.parents) for one in rounds], barrier,
+        )  # fmt: skip
+        for (_, following), mask in zip(target, masks, strict=True):
+            following[mask] = STOP_TOKEN
         paths = [walk(one, following) for one, (_, following) in zip(rounds, target, strict=True)]
         runs = [[int(following[node]) for node in path] for path, (_, following) in zip(paths, target, strict=True)]
         accept_lens = torch.tensor([len(path) for path in paths], dtype=torch.int32)
@@ -285,8 +295,8 @@ class TreeWorker(ToyWorker):
                 Round(
                     start=start, branch=branch, row=row, window=row[start : start + config.draft_token_num],
                     shape=shape_of(config.topk, config.spec_steps, config.draft_token_num, branch),
-                    stops=self.stops.get(req.rid, frozenset()), bonus=bonus, seeds=np.array(first, dtype=np.int64),
-                    hidden=hidden, tokens=np.array([bonus], dtype=np.int64),
+                    stops=self.stops.get(req.rid, frozenset()), draft_stops=self.draft_stops(req.rid), bonus=bonus,
+                    seeds=np.array(first, dtype=np.int64), hidden=hidden, tokens=np.array([bonus], dtype=np.int64),
                 )
             )  # fmt: skip
         return rounds

@@ -81,6 +81,9 @@ NAMES: dict[str, tuple[str, str, str]] = {
     "reserve_per_decode": ("mem_cache.allocation_sizing", "get_alloc_reserve_per_decode", "the decode reserve"),
     "extra_context_len": ("mem_cache.allocation_sizing", "get_req_to_token_extra_context_len", "the row width"),
     "release_kv_cache": ("mem_cache.common", "release_kv_cache", "the release path"),
+    "BaseGrammarObject": ("constrained.base_grammar_backend", "BaseGrammarObject", "constrained requests"),
+    "GrammarTree": ("speculative.spec_utils", "GrammarTree", "the vocab masks of a verify"),
+    "build_grammar_vocab_mask": ("speculative.spec_utils", "build_grammar_vocab_mask", "the vocab masks of a verify"),
     "prefill_tail_tokens": ("speculative.eagle_utils", "_eagle_prefill_tail_tokens", "the token behind a middle chunk"),
 }
 
@@ -94,6 +97,7 @@ MODULES: dict[str, str] = {
     "common": "mem_cache.common",
     "eagle_utils": "speculative.eagle_utils",
     "radix_cache": "mem_cache.radix_cache",
+    "spec_utils": "speculative.spec_utils",
 }
 
 #: attribute of `Engine` -> members that must exist on it (a method, or a dataclass field)
@@ -110,6 +114,8 @@ MEMBERS: dict[str, tuple[str, ...]] = {
         "abort_request",
         "stash_chunked_request",
         "process_pending_chunked_abort",
+        "launch_batch_sample_if_needed",
+        "_advance_pending_grammar",
     ),
     "ScheduleBatch": (
         "init_new",
@@ -133,11 +139,18 @@ MEMBERS: dict[str, tuple[str, ...]] = {
         "extend_lens",
         "chunked_req",
         "decoding_reqs",
+        "has_grammar",
     ),
     "Req": ("init_next_round_input", "update_finish_state", "reset_for_retract", "owned_kv_len", "seqlen"),
     "ReqKvInfo": ("req_pool_idx", "kv_committed_len", "kv_allocated_len", "cache_protected_len", "mark_kv_released"),
     "MetricsReporter": ("update_spec_metrics",),
-    "ResultProcessor": ("process_batch_result_prefill", "process_batch_result_decode", "_resolve_spec_v2_tokens"),
+    "ResultProcessor": (
+        "process_batch_result_prefill",
+        "process_batch_result_decode",
+        "_resolve_spec_v2_tokens",
+        "advance_grammar_fsm",
+        "_accept_grammar_tokens",
+    ),
     "FutureMap": (
         "publish",
         "stash",

@@ -19,6 +19,7 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.language import FLIP_BIT, STOP_TOKEN
 from specfuzz.core.snapshot import WorkerEntry, WorkerExit
 from specfuzz.systems.sglang.content import Ints, ToyModel, Window, unembed
+from specfuzz.systems.sglang.grammar import sampling_mask, verify_mask
 from specfuzz.systems.sglang.versions import Engine
 
 Publish = Callable[[torch.Tensor], None]
@@ -28,6 +29,7 @@ class ToyWorker:
     """Target and draft worker in one. `accept` and `stops` are set by the driver before a launch.
 
     accept: accepted tokens incl. the bonus by engine rid (absent: 1). stops: armed absolute positions by engine rid.
+    grammar_ends: likewise where constrained texts end at the latest: the draft has learnt it, the target is masked.
     """
 
     def __init__(self, engine: Engine, config: EngineConfig, model: ToyModel, req_to_token: torch.Tensor) -> None:
@@ -38,6 +40,7 @@ class ToyWorker:
         self.model = model
         self.accept: Mapping[str, int] = {}
         self.stops: dict[str, frozenset[int]] = {}
+        self.grammar_ends: dict[str, int] = {}
         self.last_shared_read_runner = SimpleNamespace(shared_read_done_event=None)
         self.observer: Callable[[Any], None] = lambda batch: None  # sees the batch before anything is rebound
         self.entry: WorkerEntry | None = None
@@ -63,7 +66,12 @@ class ToyWorker:
             return self._plain(batch)
         if batch.forward_mode.is_extend():
             return self._extend(batch, on_publish)
-        return self._verify(batch, on_publish)
+        return self._verify(batch, on_publish, grammar_barrier)
+
+    def draft_stops(self, rid: str) -> frozenset[int]:
+        """Absolute positions at which the draft of an engine rid expects the stop token: the first end of its text."""
+        ends = self.stops.get(rid, frozenset()) | ({self.grammar_ends[rid]} if rid in self.grammar_ends else set())
+        return frozenset({min(ends)}) if ends else frozenset()
 
     # ------------------------------------------------------------------ one token per row
     def _windows(self, batch: Any) -> list[Window]:
@@ -99,15 +107,27 @@ class ToyWorker:
     def _plain(self, batch: Any) -> Any:
         windows = self._windows(batch)
         self._enter(batch, windows)
-        sampled = [int(following[-1]) for _, following in self.model.target_forward(windows)]
-        self._leave([1] * len(sampled), batch.seq_lens.tolist(), [(token,) for token in sampled])
-        return self._result(torch.tensor(sampled, dtype=torch.int64))
+        drawn = [int(following[-1]) for _, following in self.model.target_forward(windows)]
+        reqs, info, lens = list(batch.reqs), batch.sampling_info, batch.seq_lens.tolist()
+        result = self._result(None)
+
+        def sample() -> Any:
+            sampled = masked(drawn, sampling_mask(reqs, info))
+            self._leave([1] * len(sampled), lens, [(token,) for token in sampled])
+            result.next_token_ids = torch.tensor(sampled, dtype=torch.int64)
+            return result
+
+        if self._config.overlap and batch.has_grammar:
+            result.delay_sample_func = sample  # its masks depend on the result before it
+            return result
+        return sample()
 
     def _extend(self, batch: Any, on_publish: Publish | None) -> Any:
         windows = self._windows(batch)
         self._enter(batch, windows)
         target = self.model.target_forward(windows)
-        sampled = [int(following[-1]) for _, following in target]
+        mask = sampling_mask(batch.reqs, batch.sampling_info)
+        sampled = masked([int(following[-1]) for _, following in target], mask)
         frontier = batch.seq_lens
         if on_publish is not None:
             on_publish(frontier)
@@ -126,7 +146,7 @@ class ToyWorker:
         )
 
     # ------------------------------------------------------------------ EAGLE chain
-    def _verify(self, batch: Any, on_publish: Publish | None) -> Any:
+    def _verify(self, batch: Any, on_publish: Publish | None, barrier: Callable[[], None] | None) -> Any:
         width = self._config.draft_token_num
         draft = batch.spec_info
         base = batch.seq_lens
@@ -145,7 +165,7 @@ class ToyWorker:
         self._enter(batch, windows, bonus=bonus, topk_index=first, hidden=hidden)
         for index, (req, window) in enumerate(zip(batch.reqs, windows, strict=True)):
             wanted = max(1, self.accept.get(req.rid, 1))
-            chain = self._propose(window, first[index], hidden[index], wanted)
+            chain = self._propose(window, self.draft_stops(req.rid), first[index], hidden[index], wanted)
             window.tokens = np.array([bonus[index], *chain], dtype=np.int64)
         # A real worker rebinds all of these for the target forward; isolation must undo every one.
         batch.forward_mode = self._engine.ForwardMode.TARGET_VERIFY
@@ -153,6 +173,11 @@ class ToyWorker:
         batch.out_cache_loc = torch.from_numpy(np.concatenate([window.loc for window in windows]))
         batch.spec_info = SimpleNamespace(draft_token_num=width)
         target = self.model.target_forward(windows)
+        drafts = torch.from_numpy(np.stack([window.tokens for window in windows]))
+        chain = [max(0, node - 1) for node in range(width)]
+        masks = verify_mask(self._engine, batch, drafts, [chain] * len(windows), barrier)
+        for (_, following), mask in zip(target, masks, strict=True):
+            following[mask] = STOP_TOKEN
         runs = [_accepted(window.tokens, following) for window, (_, following) in zip(windows, target, strict=True)]
         accept_lens = torch.tensor([len(run) for run in runs], dtype=torch.int32)
         frontier = base + accept_lens
@@ -174,13 +199,13 @@ class ToyWorker:
             speculative_num_draft_tokens=width,
         )
 
-    def _propose(self, window: Window, first: int, hidden: int, wanted: int) -> list[int]:
+    def _propose(self, window: Window, stops: frozenset[int], first: int, hidden: int, wanted: int) -> list[int]:
         """The draft chain; proposal `wanted` is made wrong: a right draft state then accepts exactly that many."""
         chain, reduction = [], hidden
         for number in range(1, self._config.spec_steps + 1):
             position = window.start + number
             token = first if number == 1 else language.unembed(reduction)
-            if position in window.stops:
+            if position in stops:
                 token = STOP_TOKEN
             if number == wanted:
                 token ^= FLIP_BIT
@@ -226,7 +251,7 @@ class ToyWorker:
     def _leave(self, accept_lens: list[int], frontier: list[int], runs: list[tuple[int, ...]]) -> None:
         self.exit = WorkerExit(accept_lens=tuple(accept_lens), new_seq_lens=tuple(frontier), next_tokens=tuple(runs))
 
-    def _result(self, next_token_ids: torch.Tensor, **fields: Any) -> Any:
+    def _result(self, next_token_ids: torch.Tensor | None, **fields: Any) -> Any:
         logits = SimpleNamespace(
             next_token_logprobs=None,
             next_token_logits=None,
@@ -236,6 +261,11 @@ class ToyWorker:
             customized_info=None,
         )
         return self._engine.GenerationBatchResult(logits_output=logits, next_token_ids=next_token_ids, **fields)
+
+
+def masked(tokens: list[int], only_stop: list[bool]) -> list[int]:
+    """The tokens as a mask lets them through."""
+    return [STOP_TOKEN if masked else token for token, masked in zip(tokens, only_stop, strict=True)]
 
 
 def _accepted(proposed: Ints, following: Ints) -> list[int]:
