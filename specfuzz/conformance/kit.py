@@ -147,6 +147,7 @@ def _spread() -> tuple[EngineConfig, ...]:
         plain.with_(mixed_chunk=True),
         plain.with_(chunked_prefill=True),
         plain.with_(mixed_chunk=True, chunked_prefill=True, page_size=4),
+        plain.with_(grammar=True),
         plain.with_(topk=4, draft_token_num=8),
         plain.with_(topk=4, draft_token_num=8, page_size=4, overlap=False),
     )
@@ -166,5 +167,6 @@ def _spread_of(algorithm_name: str) -> tuple[EngineConfig, ...]:
         plain.with_(num_pages=TIGHT_TOKENS, max_reqs=2),
         plain.with_(needs_cpu_seq_lens=False),
         plain.with_(mixed_chunk=True, chunked_prefill=True),
+        plain.with_(grammar=True),
         *branches,
     )

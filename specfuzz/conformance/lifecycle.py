@@ -28,6 +28,7 @@ def abilities_of(config: EngineConfig) -> dict[Capability, bool]:
         Capability.PAGED: config.page_size > 1,
         Capability.MIXED_CHUNK: config.mixed_chunk,
         Capability.CHUNKED_PREFILL: config.chunked_prefill,
+        Capability.GRAMMAR: config.grammar,
         Capability.TREE: config.speculative and config.topk > 1,
     }
 
@@ -41,6 +42,7 @@ def demanding_configs(base: EngineConfig) -> dict[str, EngineConfig]:
         "page_size": base.with_(page_size=4 if base.page_size == 1 else 1, num_pages=max(base.num_pages, 128)),
         "mixed_chunk": base.with_(mixed_chunk=not base.mixed_chunk),
         "chunked_prefill": base.with_(chunked_prefill=not base.chunked_prefill),
+        "grammar": base.with_(grammar=not base.grammar),
         "topk": base.with_(**tree),
         "algorithm": base.with_(algorithm=NO_ALGORITHM, topk=1, draft_token_num=base.spec_steps + 1),
     }

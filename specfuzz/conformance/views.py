@@ -133,6 +133,16 @@ def _metrics_view(moment: Moment, ledger: Ledger, config: EngineConfig) -> bool:
     return moment.after.metrics is not None and moment.after.metrics.spec_num_forward_ct > 0
 
 
+def _grammar(moment: Moment, ledger: Ledger, config: EngineConfig) -> bool:
+    """the FSM of a constrained request accepts a token"""
+    return any(req.grammar_accepted for req in moment.after.reqs.values())
+
+
+def _grammar_overlap(moment: Moment, ledger: Ledger, config: EngineConfig) -> bool:
+    """a forward lets the FSMs of its rows accept a result that is still queued"""
+    return any(view.grammar_advanced for view in moment.after.launches)
+
+
 SHOWN_BY: Mapping[Capability, Shows] = {
     Capability.SPECULATIVE: _speculative, Capability.DRAFT_KV: _draft_kv, Capability.DRAFT_EXTRAS: _draft_extras,
     Capability.TREE: _tree, Capability.OVERLAP: _overlap, Capability.MIXED_CHUNK: _mixed_chunk,
@@ -140,7 +150,7 @@ SHOWN_BY: Mapping[Capability, Shows] = {
     Capability.LAZY_DEVICE: _lazy_device, Capability.RELAY_VIEW: _relay_view, Capability.DEVICE_VIEW: _device_view,
     Capability.LAUNCH_VIEW: _launch_view, Capability.CONTENT_VIEW: _content_view, Capability.TREE_VIEW: _tree_view,
     Capability.WRITE_RECORDS: _write_records, Capability.RACE_CHECK: _race_check,
-    Capability.METRICS_VIEW: _metrics_view,
+    Capability.METRICS_VIEW: _metrics_view, Capability.GRAMMAR: _grammar, Capability.GRAMMAR_OVERLAP: _grammar_overlap,
 }  # fmt: skip
 
 #: What a configuration needs besides, or the sign of a flag can't be seen in it: other views, and for the relay an
@@ -152,6 +162,7 @@ _SEEN_THROUGH = {
     Capability.LAZY_DEVICE: Capability.DEVICE_VIEW,
     Capability.CONTENT_VIEW: Capability.DEVICE_VIEW,
     Capability.METRICS_VIEW: Capability.SPECULATIVE,
+    Capability.GRAMMAR_OVERLAP: Capability.GRAMMAR | Capability.OVERLAP | Capability.LAUNCH_VIEW,
 }
 
 

@@ -65,7 +65,7 @@ def mixed_runs(config: EngineConfig) -> Callable[[str, int], int]:
 def typical_requests(config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Finish, ...]]:
     """A few requests that fit the configuration: two share a prefix, two have a stop, one has a single token to go.
 
-    Each fits into the pool alone, so that no engine has to end it early.
+    Each fits into the pool alone, so that no engine has to end it early. One is constrained, if that may be.
     """
     pool = config.pool_tokens - config.reserve_per_decode - config.max_accept - 2 * config.page_size
     room = max(4, min(config.context_len - 2, pool))
@@ -73,7 +73,7 @@ def typical_requests(config: EngineConfig) -> tuple[tuple[Submit, ...], tuple[Fi
     prompt = min(max(6, config.page_size + 2), room - output)
     submits = (
         Submit("a", prompt, output, prompt - 1), Submit("b", min(5, prompt), min(9, output)), Submit("c", 2, 1),
-        Submit("d", prompt, output, prompt - 1),
+        Submit("d", prompt, output, prompt - 1, output - 1 if config.grammar else 0),
     )  # fmt: skip
     # The second stop shares its last accepted run with the cap, now and then: the first of the two must win.
     return submits, (Finish("b", min(4, output - 1)), Finish("d", max(0, output - 2)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from specfuzz.core.capability import Capability
 from specfuzz.gpu.device import Buffer
 from specfuzz.mutants import mutant
@@ -123,15 +125,11 @@ def grammar_mask_of_the_next_row(engine: Scheduler) -> None:
 
 
 class _NeverBack(Grammar):
-    __slots__ = ()
-
     def rollback(self, k: int) -> None:
         """Forgets nothing."""
 
 
 class _StaysTerminated(Grammar):
-    __slots__ = ()
-
     def rollback(self, k: int) -> None:
         """Restores the position only."""
         terminated = self.terminated
@@ -142,12 +140,13 @@ class _StaysTerminated(Grammar):
 def _constrain_with(engine: Scheduler, kind: type[Grammar]) -> None:
     add = engine.add_request
 
-    def add_request(
-        rid: str, origin_input_ids: tuple[int, ...], max_new_tokens: int, grammar: Grammar | None = None
-    ) -> Req:
-        return add(rid, origin_input_ids, max_new_tokens, None if grammar is None else kind(grammar.length))
+    def add_request(*request: Any) -> Req:
+        req = add(*request)
+        if req.grammar is not None:
+            req.grammar = kind(req.grammar.length)
+        return req
 
-    engine.add_request = add_request  # type: ignore[method-assign]
+    engine.add_request = add_request  # type: ignore[assignment, method-assign]
 
 
 @mutant(

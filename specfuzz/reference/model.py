@@ -118,12 +118,12 @@ def verify_kernel(
     seq_lens: Array,
     verify_tokens: Array,
     stop_positions: list[int],
-    only_stop: list[list[int]] | None,
     next_token_ids: Array,
     accept_lens: Array,
     new_seq_lens: Array,
     bonus_tokens: Array,
     hidden_states: Array,
+    only_stop: list[list[int]] | None = None,
 ) -> None:
     """Target verify of [bonus, S drafts] at C..C+S, then the greedy accept of a chain.
 
@@ -163,9 +163,9 @@ def extend_kernel(
     out_cache_loc: Array,
     extend_lens: list[int],
     stop_positions: list[int],
-    only_stop: list[int] | None,
     next_token_ids: Array | None,
     hidden_states: Array,
+    only_stop: list[int] | None = None,
 ) -> None:
     """Target extend (also plain decode, where every row extends by 1): window [seq_len - extend_len, seq_len).
 

@@ -37,9 +37,9 @@ def verify_tree_kernel(
     positions: Array,
     tree_mask: Array,
     stop_positions: list[int],
-    only_stop: list[list[int]] | None,
     predict: Array,
     hidden_states: Array,
+    only_stop: list[list[int]] | None = None,
 ) -> None:
     """Target verify of a tree: node n lies in slot out_cache_loc[n] and attends to the prefix and to its ancestors.
 

@@ -87,7 +87,7 @@ class ModelRunner:
         self.streams.forward.launch(
             "target_extend", extend_kernel, self.weights, self.kv_pool.target_v1, self.kv_pool.target_v2, kv_indices,
             batch.seq_lens, batch.input_ids, batch.out_cache_loc, extend_lens, self.stop_positions(batch),
-            self.vocab_masks.of_rows(batch) if sample else None, next_token_ids if sample else None, hidden_states,
+            next_token_ids if sample else None, hidden_states, self.vocab_masks.of_rows(batch) if sample else None,
         )  # fmt: skip
         return next_token_ids, hidden_states
 

@@ -40,8 +40,13 @@ def _retract_is_honest(step: Step) -> Finding:
     return Verdict.HOLDS if step.receipt.retracted == (step.event.rid,) else Clash("retracted", "asked", "got another")
 
 
-#: Violated in every longer run of any system.
+#: Violated in many of the longer runs of any system.
 NO_STOP = rule_of("nothing-stops", _no_stop)
+#: Violated wherever something is retracted.
+NO_RETRACTION = rule_of(
+    "nothing-is-retracted",
+    lambda step: Clash("retracted", "nothing may be", "it was") if isinstance(step.event, Retract) else None,
+)
 NO_LARGE_EVICTION = rule_of("evictions-are-small", _no_large_eviction, owner=Owner.RADIX_CACHE)
 #: Holds on the bare system and is violated by `Mutated`.
 RETRACT_IS_HONEST = rule_of("retract-is-honest", _retract_is_honest)

@@ -13,7 +13,7 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Abort, Retract, Verify
 from specfuzz.core.oracle import Reachable
 from specfuzz.errors import ConfigError, EngineFault
-from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, Crashing, OnlyPageOne
+from tests.campaign.fakes import NO_RETRACTION, RETRACT_IS_HONEST, Crashing, OnlyPageOne
 
 PLAIN = EngineConfig()
 CONFIGS = (PLAIN, PLAIN.with_(page_size=4), PLAIN.with_(overlap=False))
@@ -78,7 +78,7 @@ def test_configurations_that_the_system_refuses_are_left_out() -> None:
 
 
 def test_a_system_that_is_not_clean_gets_no_seeds() -> None:
-    with pytest.raises(EngineFault, match="nothing-stops"):
-        seeds(oracles=(NO_STOP,))
+    with pytest.raises(EngineFault, match="nothing-is-retracted"):
+        seeds(oracles=(NO_RETRACTION,))
     with pytest.raises(EngineFault, match="KeyError"):
         seeds(system=Crashing())

@@ -369,6 +369,12 @@ claims(Capability.PAGED, PLAIN)
 claims(Capability.MIXED_CHUNK, PLAIN)
 claims(Capability.CHUNKED_PREFILL, PLAIN)
 claims(Capability.TREE, PLAIN)
+claims(Capability.GRAMMAR, PLAIN)
+shows(
+    "grammar-overlap",
+    lambda seen: {"launches": tuple(replace(view, grammar_advanced=False) for view in seen.launches)},
+    PLAIN.with_(grammar=True),
+)
 
 
 @breaks("claimed-speculative-is-real")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Advance, Event, Idle, Prefill, Retract, Settle
+from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.legality import Ledger, Standing
 from specfuzz.core.notation import parse_events
 from specfuzz.core.receipt import Receipt
@@ -175,3 +176,27 @@ def test_a_request_dropped_by_the_engine_is_retracted_for_the_ledger_too() -> No
     (prepare,) = parse_events("prepare")
     ledger.record(prepare, Receipt(rows=("a",), retracted=("b",)))
     assert ledger.prepared == ("a",) and ledger.waiting() == ["b"] and not ledger.admits(Retract("b"))
+
+
+CONSTRAINED = EngineConfig(grammar=True)
+
+
+@pytest.mark.parametrize(("event", "legal"), [("grammar=9", True), ("grammar=10", False), ("grammar=1", True)])
+def test_a_grammar_ends_within_the_cap_and_needs_the_configuration(event: str, legal: bool) -> None:
+    (submit,) = parse_events(f"submit(a,4,9,{event})")
+    assert Ledger(CONSTRAINED).admits(submit) is legal
+    assert not Ledger(EngineConfig()).admits(submit)
+
+
+def test_a_stop_is_armed_before_the_end_of_a_grammar_only_and_takes_its_place() -> None:
+    ledger, skipped = walk("submit(a,4,9,grammar=5) finish(a@4) finish(a@2) finish(a@1)", CONSTRAINED)
+    asked = ledger.requests["a"]
+    assert skipped == ["finish(a@4)", "finish(a@1)"] and asked.stop_at == 2
+    text = [asked.text.token(4 + index) for index in range(9)]
+    assert [index for index, token in enumerate(text) if token == STOP_TOKEN] == [2]
+
+
+def test_the_text_of_a_grammar_ends_with_its_stop() -> None:
+    ledger, _ = walk("submit(a,4,9,grammar=5)", CONSTRAINED)
+    asked = ledger.requests["a"]
+    assert asked.stop_at == 4 and asked.text.token(8) == STOP_TOKEN and asked.text.token(7) != STOP_TOKEN

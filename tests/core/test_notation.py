@@ -29,6 +29,14 @@ def test_arguments_at_their_default_are_left_out() -> None:
     assert format_events((Submit("a", 5, 9), Verify(), Advance("copy"))) == "submit(a,5,9) verify advance(copy)"
 
 
+def test_a_grammar_is_named_with_and_without_a_shared_prefix() -> None:
+    for event, text in (
+        (Submit("a", 5, 9, 0, 3), "submit(a,5,9,grammar=3)"),
+        (Submit("a", 5, 9, 4, 3), "submit(a,5,9,4,grammar=3)"),
+    ):
+        assert format_event(event) == text and parse_events(text) == (event,)
+
+
 def test_white_space_between_tokens_and_arguments_is_free() -> None:
     assert parse_events(" submit( a, 5 ,9 )\n\tverify(a=3, b=2) ") == (Submit("a", 5, 9), Verify((("a", 3), ("b", 2))))
 
@@ -36,6 +44,8 @@ def test_white_space_between_tokens_and_arguments_is_free() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "submit(a,5,9,grammar=)", "submit(a,5,9,length=3)", "submit(a,5,grammar=3)", "submit(a,5,9,grammar=3,0)",
+        "submit(a,5,9,0,grammar=3,1)", "submit(grammar=3)",
         "explode", "submit", "submit(a)", "submit(a,5)", "submit(a,5,9,0,1)", "submit(a,5,x)", "submit(a,-5,9)",
         "submit(a,5,99999999)", "submit(1a,5,9)", "submit(,5,9)", "submit(" + "a" * 65 + ",5,9)", "prefill",
         "prefill(a,b)", "prepare(a)", "verify(a)", "verify(a=)", "verify(a=1=2)", "advance", "advance(river)",

@@ -66,13 +66,14 @@ def test_a_mutant_names_its_source_and_says_what_it_does(name: str) -> None:
 
 
 def configs(mutant: Mutant) -> Iterator[EngineConfig]:
+    grammar = Capability.GRAMMAR in mutant.needs
     choices = product((4, 8), ("NONE", "EAGLE"), (True, False), (1, 4), (True, False))
     for nodes, algorithm, overlap, page_size, radix in choices:
         if mutant.algorithm in (None, algorithm):
             config = EngineConfig(
                 algorithm=algorithm, overlap=overlap, page_size=page_size, radix=radix, draft_token_num=nodes,
                 topk=1 if nodes == 4 else 4, mixed_chunk=Capability.MIXED_CHUNK in mutant.needs,
-                chunked_prefill=Capability.CHUNKED_PREFILL in mutant.needs,
+                chunked_prefill=Capability.CHUNKED_PREFILL in mutant.needs, grammar=grammar,
             )  # fmt: skip
             yield config.with_(**mutant.config)
 

@@ -228,8 +228,10 @@ def capabilities(config: EngineConfig) -> Capability:
     """Everything that this configuration can do and show."""
     found = ~(
         Capability.TREE | Capability.MIXED_CHUNK | Capability.CHUNKED_PREFILL | Capability.PAGED | Capability.OVERLAP
-        | Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS
+        | Capability.SPECULATIVE | Capability.DRAFT_KV | Capability.DRAFT_EXTRAS | Capability.GRAMMAR
     )  # fmt: skip
+    if config.grammar:
+        found |= Capability.GRAMMAR
     if config.page_size > 1:
         found |= Capability.PAGED
     if config.overlap:
@@ -247,6 +249,19 @@ def capabilities(config: EngineConfig) -> Capability:
 def arm(rid: str, at: int) -> Change:
     """Ledger change: a stop token at output index `at`."""
     return lambda ledger: ledger.requests[rid].arm_stop(at)
+
+
+def constrain(rid: str, length: int) -> Change:
+    """Ledger change: the request was submitted with a grammar that ends there at the latest."""
+
+    def ask(ledger: Ledger) -> None:
+        known = ledger.requests[rid]
+        amended = Asked(submit=replace(known.submit, grammar=length))
+        amended.standing, amended.extend_settled = known.standing, True
+        amended.decided = amended.settled = known.settled
+        ledger.requests[rid] = amended
+
+    return ask
 
 
 def aborted(rid: str) -> Change:

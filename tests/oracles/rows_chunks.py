@@ -35,10 +35,18 @@ def counted(
     return step(event or Settle(), (HALF,), (view,), config=CHUNKED, flying=flying, settled=settled, ask=chunked("a"))
 
 
-def between(event: Event, after: ReqView = HALF, *, receipt: Receipt | None = None, ask: Change | None = None) -> Step:
+def between(
+    event: Event,
+    after: ReqView = HALF,
+    *,
+    receipt: Receipt | None = None,
+    ask: Change | None = None,
+    **changes: object,
+) -> Step:
     """An event while half of the prompt of `a` is in."""
     return step(
-        event, (HALF,), (after,), config=CHUNKED, receipt=receipt or Receipt(), ask=ask or chunked("a"), running=(),
+        event, (HALF,), (after,), config=CHUNKED, receipt=receipt or Receipt(), ask=ask or chunked("a"),
+        running=(), **changes,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -98,6 +106,14 @@ ROWS: dict[str, Rows] = {
             lambda: counted(1, event=Prefill("a")),
         ),
         silent=lambda: counted(0),
+    ),
+    "chunked-request-is-remembered": rows(
+        holds=lambda: between(Prepare(), chunked=("a",)),
+        broken=(
+            lambda: between(Prepare(), chunked=()),
+            lambda: step(Prepare(), (req(),), (req(),), config=CHUNKED, chunked=("a",)),
+        ),
+        silent=lambda: step(Prepare(), (req(),), (req(),), config=CHUNKED, chunked=()),
     ),
     "chunked-request-stays-outside": rows(
         holds=lambda: between(Prepare()),

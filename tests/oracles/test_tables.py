@@ -15,6 +15,7 @@ from tests.oracles import (
     rows_chunks,
     rows_content,
     rows_device,
+    rows_grammar,
     rows_liveness,
     rows_pools,
     rows_requests,
@@ -36,8 +37,9 @@ TABLES: dict[str, Rows] = (
     | rows_chunks.ROWS
     | rows_liveness.ROWS
     | rows_tree.ROWS
+    | rows_grammar.ROWS
 )
-GOALS = rows_twins.GOALS | rows_chunks.GOALS | rows_liveness.GOALS | rows_tree.GOALS
+GOALS = rows_twins.GOALS | rows_chunks.GOALS | rows_liveness.GOALS | rows_tree.GOALS | rows_grammar.GOALS
 NAMES = sorted(TABLES)
 
 

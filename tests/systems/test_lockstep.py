@@ -102,7 +102,7 @@ def test_it_is_a_system_that_compares() -> None:
 def test_equal_systems_have_no_difference_and_every_field_counts() -> None:
     found, system = differences(STATE)
     assert not found and not system.excluded
-    assert set(system.uncompared) == {"relay.topk_index", "relay.hidden", "metrics"}  # neither shows them
+    assert set(system.uncompared) == {"relay.topk_index", "relay.hidden", "metrics", "chunked"}  # neither shows them
     for field in ("req.kv_committed_len", "pool.free_pages", "relay.new_seq_len", "batch.seq_lens", "receipt.mode"):
         assert system.compared[field] == 1
 
@@ -118,6 +118,7 @@ DIFFERING: dict[str, tuple[Snapshot, str, str]] = {
             ("decode_batch_idx", 1, "scheduler"), ("extend_batch_idx", 1, "scheduler"),
             ("spec_verify_ct", 1, "result_processor"), ("spec_num_correct_drafts", 1, "result_processor"),
             ("spec_correct_drafts_histogram", (1,), "result_processor"), ("inflight_middle_chunks", 1, "scheduler"),
+            ("grammar_accepted", (7,), "grammar"), ("grammar_terminated", True, "grammar"),
             ("holds_lock", True, "radix_cache"), ("slots", (5,), "kv_allocator"),
         ]
     },

@@ -83,8 +83,8 @@ class EagleWorkerV2:
         )
         self._forward.launch(
             "verify", verify_kernel, runner.weights, runner.kv_pool.target_v1, runner.kv_pool.target_v2, kv_indices,
-            seq_lens, verify_tokens, runner.stop_positions(batch), only_stop, next_token_ids, accept_lens, new_seq_lens,
-            bonus_tokens, target_hidden,
+            seq_lens, verify_tokens, runner.stop_positions(batch), next_token_ids, accept_lens, new_seq_lens,
+            bonus_tokens, target_hidden, only_stop,
         )  # fmt: skip
         # Before draft-extend: the next round's schedule needs the frontier, not the draft state.
         if on_publish is not None:

@@ -134,8 +134,8 @@ class EagleTreeWorkerV2(EagleWorkerV2):
         only_stop = runner.vocab_masks.of_nodes(batch, tokens, verify_input.parents)
         self._forward.launch(
             "verify", verify_tree_kernel, runner.weights, pool.target_v1, pool.target_v2, kv_indices, batch.seq_lens,
-            batch.out_cache_loc, tokens, positions, verify_input.tree_mask, runner.stop_positions(batch), only_stop,
-            verified.predict, verified.hidden_states,
+            batch.out_cache_loc, tokens, positions, verify_input.tree_mask, runner.stop_positions(batch),
+            verified.predict, verified.hidden_states, only_stop,
         )  # fmt: skip
         self._forward.launch(
             "accept", accept_tree_kernel, runner.weights, batch.seq_lens, tokens, positions, verify_input.parents,

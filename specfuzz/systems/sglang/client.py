@@ -29,7 +29,7 @@ def capabilities_of(config: EngineConfig, *, recording: bool) -> Capability:
         (config.mixed_chunk, Capability.MIXED_CHUNK),
         (config.chunked_prefill, Capability.CHUNKED_PREFILL),
         (config.grammar, Capability.GRAMMAR),
-        (config.grammar and config.speculative, Capability.GRAMMAR_OVERLAP),
+        (config.speculative, Capability.GRAMMAR_OVERLAP),
         (recording, Capability.WRITE_RECORDS),
     ):
         if wanted:

@@ -93,8 +93,8 @@ def test_an_environment_that_can_not_start_is_a_missing_part(tmp_path: Path) -> 
         client.EngineProcess(script)
 
 
-STEPPED = "protocol.Stepped(difference=protocol.Difference(reqs={}, waiting=(), running=(), prepared=None, queue=(), "
-STEPPED += "writes=None, on_idle=False))"
+STEPPED = "protocol.Stepped(difference=protocol.Difference(reqs={}, waiting=(), running=(), chunked=(), prepared=None, "
+STEPPED += "queue=(), writes=None, on_idle=False))"
 #: What the process does about the first request after `Load`, and what is said about it.
 NONSENSE = {
     "no frame": ("frames.write(b'\\0\\0\\0\\3abc'); frames.flush()", "what is no answer"),

@@ -18,6 +18,8 @@ from specfuzz.systems.sglang import MUTANTS, open_sglang
 START: tuple[Event, ...] = (Submit("a", 4, 8), Prefill("a"), Prepare())
 CAPPED: tuple[Event, ...] = (Submit("a", 4, 2), Prefill("a"), Prepare(), Verify(), Settle(), Settle())
 MIXED = parse_events("submit(a,4,8) prefill(a) settle submit(b,4,8) mix(b)")
+CONSTRAINED: tuple[Event, ...] = (Submit("a", 4, 8, 0, 3), Prefill("a"))
+ROUND: tuple[Event, ...] = (Prepare(), Verify((("a", 4),)), Settle(), Settle())
 
 #: The shortest scripts that we know; all are legal with overlap and hold on the clean engine.
 SCRIPTS: dict[str, tuple[Event, ...]] = {
@@ -47,6 +49,14 @@ SCRIPTS: dict[str, tuple[Event, ...]] = {
     "mixed-tail-committed-twice": (*MIXED, Settle()),
     "mixed-prefill-committed": (*MIXED, Settle()),
     "draft-guesses-at-chunk-end": parse_events("submit(a,8,8) prefill(a,4) settle prefill(a,4) settle"),
+    "grammar-run-kept-whole": (*CONSTRAINED, *ROUND),
+    "grammar-advanced-twice": (*CONSTRAINED, *ROUND[:2]),
+    "grammar-barrier-dropped": (Submit("a", 4, 8, 0, 2), *CONSTRAINED[1:], *ROUND[:2]),
+    "grammar-drafts-not-rolled-back": (*CONSTRAINED, *ROUND[:2]),
+    "grammar-accepts-for-dead-rows": (*CONSTRAINED, Settle(), *ROUND[:2], Retract("a"), Settle()),
+    "grammar-flag-lost-on-merge": (
+        Submit("b", 4, 8), Prefill("b"), Settle(), Submit("a", 4, 8, 0, 2), *CONSTRAINED[1:], Settle(), *ROUND[:2],
+    ),
     "chunked-abort-forgotten": parse_events("submit(a,8,8) prefill(a,4) abort(a) idle"),
 }  # fmt: skip
 FIRST = {"late-result-applied-to-finished": Submit("a", 4, 8), "length-before-stop": Submit("a", 4, 3)}
@@ -72,7 +82,7 @@ def test_a_planted_bug_is_killed_by_an_oracle_that_it_names(name: str) -> None:
     bug = MUTANTS.get(name)
     switches = {
         "overlap": True, "mixed_chunk": Capability.MIXED_CHUNK in bug.needs,
-        "chunked_prefill": Capability.CHUNKED_PREFILL in bug.needs,
+        "chunked_prefill": Capability.CHUNKED_PREFILL in bug.needs, "grammar": Capability.GRAMMAR in bug.needs,
     }  # fmt: skip
     config = EngineConfig(algorithm=bug.algorithm or "EAGLE", **{**switches, **bug.config})
     clean = run("", config, script(name))

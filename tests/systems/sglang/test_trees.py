@@ -46,7 +46,7 @@ def prefilled(config: EngineConfig, stops: frozenset[int]) -> tuple[Continuation
     branch, hidden = right_branch("a", START, config.topk), text.hidden(START)
     one = Round(
         start=START, branch=branch, shape=shape_of(config.topk, STEPS, config.draft_token_num, branch), row=row,
-        window=row[START : START + config.draft_token_num], stops=stops, bonus=text.token(START),
+        window=row[START : START + config.draft_token_num], stops=stops, draft_stops=stops, bonus=text.token(START),
         seeds=np.array(seeds(hidden, branch, config.topk)), hidden=hidden, tokens=np.array([], dtype=np.int64),
     )  # fmt: skip
     return text, model, one

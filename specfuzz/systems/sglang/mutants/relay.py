@@ -51,9 +51,9 @@ def _in_place_frontier(engine: Engine, swap: Swap) -> None:
     from specfuzz.systems.sglang.worker import ToyWorker
 
     def factory(original: Any) -> Any:
-        def verify(self: Any, batch: Any, on_publish: Any) -> Any:
+        def verify(self: Any, batch: Any, *rest: Any) -> Any:
             held = batch.seq_lens
-            result = original(self, batch, on_publish)
+            result = original(self, batch, *rest)
             held += result.accept_lens
             return result
 

@@ -105,8 +105,8 @@ def _worker_advances(engine: Engine, swap: Swap) -> None:
     from specfuzz.systems.sglang.worker import ToyWorker
 
     def factory(original: Any) -> Any:
-        def verify(self: Any, batch: Any, on_publish: Any) -> Any:
-            result = original(self, batch, on_publish)
+        def verify(self: Any, batch: Any, *rest: Any) -> Any:
+            result = original(self, batch, *rest)
             for req in batch.reqs:
                 req.kv.kv_committed_len += 1
             return result
