@@ -21,8 +21,10 @@ from specfuzz.errors import EngineFault
 class Session:
     """One run of one system. A front end chooses events, the system executes them, the judge judges.
 
-    Events are total: one that isn't legal now is skipped and leaves no mark in the trace. After a violation or a fault
-    the session is over and skips everything.
+    Events are total: one that isn't legal now is skipped and leaves no mark in the trace. After a fault, and unless it
+    runs to the end also after a violation, the session is over and skips everything.
+
+    violations: of the last applied event.
     """
 
     def __init__(
@@ -34,8 +36,12 @@ class Session:
         *,
         tally: Tally | None = None,
         keep_digest: bool = False,
+        to_the_end: bool = False,
     ) -> None:
-        """Reset the system. tally: counts applications across sessions; keep_digest: fingerprint every state."""
+        """Reset the system. tally: counts applications across sessions; keep_digest: fingerprint every state.
+
+        to_the_end: go on behind a violation, with whatever state it left; only a fault ends the session then.
+        """
         system.reset(config)
         self.system = system
         self.config = config
@@ -46,6 +52,7 @@ class Session:
         self.fault: EngineFault | None = None
         self.skipped = 0
         self.lazy = False  # whether device work was pending after some host event
+        self._to_the_end = to_the_end
         self._judge = (tally if tally is not None else Tally()).panel(oracles, goals, self.capabilities)
         self._judge.begin()
         self._memo: dict[Any, Any] = {}
@@ -55,8 +62,8 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether a violation or an engine fault has ended the run."""
-        return bool(self.violations) or self.fault is not None
+        """Whether an engine fault has ended the run, or a violation has that ends it."""
+        return self.fault is not None or bool(self.violations and not self._to_the_end)
 
     def step(self, event: Event) -> list[Violation]:
         """Apply one event if it is legal; returns its violations. Raises EngineFault after recording it."""

@@ -186,13 +186,12 @@ def _violated(system: System, trace: Trace, oracles: Sequence[Oracle]) -> tuple[
     """
     fired: dict[str, None] = {}
     try:
-        session = Session(system, trace.config, oracles)
+        session = Session(system, trace.config, oracles, to_the_end=True)
     except EngineFault as fault:
         return fired, 0, str(fault_identity(fault))
     try:
         for event in trace.events:
             fired.update((violation.oracle, None) for violation in session.step(event))
-            session.violations = []
     except EngineFault as fault:
         return fired, len(session.steps), str(fault_identity(fault))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -141,12 +141,11 @@ def _ran(
     state: Snapshot | None = None
     fault: EngineFault | None = None
     try:
-        session = Session(system, config, judges, tally=tally)
+        session = Session(system, config, judges, tally=tally, to_the_end=True)
         for index, event in enumerate(events):
             before = len(session.steps)
             for violation in session.step(event):
                 found.setdefault(violation.identity, violation)
-            session.violations = []  # a scenario is run to its end
             state = session.state
             if len(session.steps) == before:
                 skipped.append(index)

@@ -84,6 +84,25 @@ def test_a_violation_ends_the_session() -> None:
     assert session.violations[0].event_index == 3 and len(session.steps) == 4 and session.skipped == 1
 
 
+def test_a_session_that_runs_to_the_end_goes_on_behind_a_violation() -> None:
+    events = parse_events("submit(a,4,9) prefill(a) settle retract(a) submit(b,4,9)")
+    session = Session(ToySystem("leak"), EngineConfig(), ORACLES, to_the_end=True)
+    found = [[violation.oracle for violation in session.step(event)] for event in events]
+    assert found == [[], [], [], ["pages-conserved"], ["pages-conserved"]]
+    assert [violation.event_index for violation in session.violations] == [4]
+    assert session.skipped == 0 and not session.over
+
+
+def test_a_fault_ends_also_a_session_that_runs_to_the_end() -> None:
+    session = Session(ToySystem("crash"), EngineConfig(), ORACLES, to_the_end=True)
+    *events, crashing, behind = parse_events("submit(a,4,9) prefill(a) prepare verify abort(a) settle")
+    for event in events:
+        session.step(event)
+    with pytest.raises(EngineFault):
+        session.step(crashing)
+    assert session.over and session.step(behind) == [] and session.skipped == 1
+
+
 def test_the_trace_expects_the_first_violation() -> None:
     session = run("submit(a,4,9) prefill(a) settle retract(a)", ToySystem("leak"))
     assert session.trace().expected == Identity("pages-conserved", "kv_allocator", "after-event")
