@@ -14,7 +14,7 @@ from specfuzz.campaign.kill import Mutant, named_oracles
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.oracle import Oracle
-from specfuzz.core.port import System
+from specfuzz.core.port import System, accepted_configs
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Verdict
 from specfuzz.errors import ConfigError, EngineFault
@@ -173,10 +173,8 @@ def _allows(mutant: Mutant, system: System, config: EngineConfig) -> bool:
     pins: Mapping[str, object] = mutant.config
     if mutant.algorithm not in (None, config.algorithm) or any(getattr(config, k) != v for k, v in pins.items()):
         return False
-    try:
-        return mutant.needs in system.capabilities(config)
-    except ConfigError:
-        return False
+    accepted, _refused = accepted_configs(system, [config])
+    return any(mutant.needs in capabilities for capabilities in accepted.values())
 
 
 def _violated(system: System, trace: Trace, oracles: Sequence[Oracle]) -> tuple[dict[str, None], int, str | None]:
