@@ -104,7 +104,7 @@ class State:
 
         tally, totals = Tally(), self.totals
         try:
-            judged = judge_trace(trace, path, pool=self.pool, baseline=self.settings.baseline, tally=tally)
+            failure = judge_trace(trace, path, pool=self.pool, baseline=self.settings.baseline, tally=tally)
         except MissingPart as error:
             pytest.skip(str(error))
         except SpecfuzzError as error:
@@ -112,15 +112,15 @@ class State:
         totals.traces += 1
         totals.events += len(trace.steps)
         totals.count(applied_of(tally))
-        if judged.because is None:
+        if failure is None:
             return
-        what = str(judged.identity or trace.expected or "holds")
-        if judged.known is not None:
-            totals.known.append(f"{what} {path}: {judged.known}")
-            _xfail([f"{what}: {judged.known}"])
-        if judged.identity is not None:
+        what = str(failure.identity or trace.expected or "holds")
+        if failure.known is not None:
+            totals.known.append(f"{what} {path}: {failure.known}")
+            _xfail([f"{what}: {failure.known}"])
+        if failure.identity is not None:
             totals.violations.append(f"{what} {path}")
-        pytest.fail(judged.because, pytrace=False)
+        pytest.fail(failure.because, pytrace=False)
 
 
 def _xfail(reasons: list[str]) -> NoReturn:
