@@ -69,7 +69,7 @@ class Seeds:
     missed: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     config: EngineConfig
     events: tuple[Event, ...]
@@ -96,7 +96,10 @@ def make_seeds(plan: SeedPlan) -> Seeds:
     candidates = _candidates(plan, configs)
     plan.progress(f"{len(candidates)} sessions over {len(configs)} configurations")
     goals = _chosen(plan, candidates, plain, (), plan.most)
-    have = [_Candidate(trace.config, trace.events, reached_by(plan.system, trace, plan.goals)) for trace in goals]
+    have = [
+        _Candidate(config=trace.config, events=trace.events, reached=reached_by(plan.system, trace, plan.goals))
+        for trace in goals
+    ]
     situations = _chosen(plan, candidates, situated, have, plan.most - len(goals))
     wanted = frozenset().union(*(situated(c.config, c.reached) for c in candidates))
     found = frozenset().union(*(_worth_of(plan, trace, situated) for trace in (*goals, *situations)))
@@ -125,7 +128,8 @@ def _candidates(plan: SeedPlan, configs: Sequence[EngineConfig]) -> list[_Candid
     def note(session: Session) -> None:
         reached = frozenset(name for name, count in tally.reached.items() if count > counted.get(name, 0))
         counted.update(tally.reached)
-        found.append(_Candidate(session.config, tuple(step.event for step in session.steps), reached))
+        events = tuple(step.event for step in session.steps)
+        found.append(_Candidate(config=session.config, events=events, reached=reached))
 
     for config in configs:
         ended = run_examples(
