@@ -10,8 +10,10 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event
 from specfuzz.core.judge import Tally
 from specfuzz.core.legality import Ledger
+from specfuzz.core.notation import format_event
 from specfuzz.core.oracle import Oracle, Reachable, Step
 from specfuzz.core.port import Comparing, System
+from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import Snapshot
 from specfuzz.core.trace import Trace, TraceStep
 from specfuzz.core.verdict import Violation
@@ -66,18 +68,21 @@ class Session:
         return self.fault is not None or bool(self.violations and not self._to_the_end)
 
     def step(self, event: Event) -> list[Violation]:
-        """Apply one event if it is legal; returns its violations. Raises EngineFault after recording it."""
+        """Apply one event if it is legal; returns its violations. Raises EngineFault after recording it.
+
+        A receipt that contradicts what was asked for is such a fault, because nobody can go on from there.
+        """
         if self.over or not self.ledger.admits(event):
             self.skipped += 1
             return []
         try:
             receipt = self.system.apply(event)
             after = self.system.snapshot()
+            self._record(event, receipt)
         except EngineFault as fault:
             self.fault = fault
             self.steps.append(TraceStep(event=event))
             raise
-        self.ledger.record(event, receipt)
         self.steps.append(TraceStep(event=event, receipt=receipt))
         step = Step(
             index=len(self.steps) - 1, event=event, receipt=receipt, before=self.state, after=after, ledger=self.ledger,
@@ -92,6 +97,15 @@ class Session:
         if self._comparing is not None:
             self.violations += self._comparing.take_differences(step.index)
         return self.violations
+
+    def _record(self, event: Event, receipt: Receipt) -> None:
+        try:
+            self.ledger.record(event, receipt)
+        except Exception as error:  # whatever it is: an adapter may have written anything
+            what, kind = format_event(event), type(error).__name__
+            raise EngineFault(
+                f"the receipt of `{what}` makes no sense ({kind}: {error}): {receipt}", where=f"{kind} in receipt"
+            ) from error
 
     def trace(self, **header: Any) -> Trace:
         """The applied events so far as a trace; header: further fields of `Trace`."""

@@ -75,7 +75,7 @@ def test_an_oracle_that_stumbles_over_a_broken_engine_is_no_kill() -> None:
 
     clumsy = rule_of("clumsy", reads_a_single_one)
     (mutant,) = smoke(Planted("silent-retract", ("clumsy",)), oracles=(clumsy,)).mutants
-    assert not mutant.killed and mutant.other == ("oracle-error/ValueError",)
+    assert not mutant.killed and mutant.other == ("oracle-fault/recorder/valueerror-in-clumsy",)
 
 
 def test_a_trace_that_the_clean_engine_fails_is_used_for_nothing() -> None:
