@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -20,20 +18,7 @@ from specfuzz.core.port import System
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Verdict
 from specfuzz.errors import ConfigError, MissingPart, TraceError, UsageError
-from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, SILENT, Crashing, Mutated, Stillborn, rule_of
-
-SYSTEMS = {"silent-retract": Mutated, "crashing": Crashing, "harmless": BareSystem}
-
-
-@dataclass(frozen=True)
-class Planted:
-    name: str
-    killed_by: tuple[str, ...] = ("retract-is-honest",)
-    source: str = "a test"
-    algorithm: str | None = None
-    needs: Capability = Capability.NONE
-    config: Mapping[str, Any] = field(default_factory=dict)
-    equivalent: str | None = None
+from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, SILENT, SYSTEMS, Mutated, Planted, Stillborn, rule_of
 
 
 def kill(*mutants: Planted, **changes: object) -> KillReport:
