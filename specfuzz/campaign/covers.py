@@ -10,7 +10,7 @@ from typing import Any
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import PAGE_SIZES, EngineConfig
 from specfuzz.core.draft_tree import most_nodes
-from specfuzz.core.port import System
+from specfuzz.core.port import System, accepted_configs
 from specfuzz.errors import ConfigError
 
 #: Longest prompt and output that the machine submits, in tokens; see state_machine.decoding.
@@ -76,15 +76,8 @@ def covering_configs(factors: Factors) -> tuple[EngineConfig, ...]:
 
 def configs_with(factors: Factors, needs: Capability, system: System) -> list[EngineConfig]:
     """Those of the cover that the system can run with every capability in `needs`; may be none."""
-    usable = []
-    for config in covering_configs(_narrowed(factors, needs)):
-        try:
-            capabilities = system.capabilities(config)
-        except ConfigError:
-            continue
-        if needs in capabilities:
-            usable.append(config)
-    return usable
+    accepted, _refused = accepted_configs(system, covering_configs(_narrowed(factors, needs)))
+    return [config for config, capabilities in accepted.items() if needs in capabilities]
 
 
 def _narrowed(factors: Factors, needs: Capability) -> Factors:

@@ -12,10 +12,10 @@ from specfuzz.campaign.running import Counts, identity_of, run_examples, run_see
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.judge import Tally
 from specfuzz.core.oracle import Oracle, Reachable
-from specfuzz.core.port import Comparing, System
+from specfuzz.core.port import Comparing, System, accepted_configs
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity, Violation
-from specfuzz.errors import ConfigError, EngineFault, TraceError
+from specfuzz.errors import ConfigError, EngineFault, TraceError, UsageError
 from specfuzz.session import Session
 from specfuzz.state_machine import PROFILES, Profile
 
@@ -121,7 +121,7 @@ class _Campaign:
         self.tally = Tally()
         self.counts = Counts()
         self.findings: dict[Identity, Finding] = {}
-        self.refused: list[tuple[EngineConfig, str]] = []
+        self.refused: list[tuple[EngineConfig, UsageError]] = []
         self.interrupted = False
         self.error: Exception | None = None
         self.started = perf_counter()
@@ -144,7 +144,9 @@ class _Campaign:
         return otherwise
 
     def walk(self) -> None:
-        left = _budgets(self.plan, self._runnable())
+        accepted, refused = accepted_configs(self.plan.system, self.plan.configs)
+        self.refused += refused.items()
+        left = _budgets(self.plan, tuple(accepted))
         number = 0
         while left:
             for config in list(left):
@@ -154,7 +156,7 @@ class _Campaign:
                 try:
                     found = self._run(config, examples, number)
                 except ConfigError as error:  # the engine itself knows better than its capabilities
-                    self.refused.append((config, str(error)))
+                    self.refused.append((config, error))
                     del left[config]
                     continue
                 left[config] -= examples
@@ -167,18 +169,7 @@ class _Campaign:
                     del left[config]
             number += 1
         if self.refused and not self.counts.examples and not self.findings:
-            raise ConfigError(self.refused[0][1])
-
-    def _runnable(self) -> list[EngineConfig]:
-        runnable = []
-        for config in self.plan.configs:
-            try:
-                self.plan.system.capabilities(config)
-            except ConfigError as error:
-                self.refused.append((config, str(error)))
-            else:
-                runnable.append(config)
-        return runnable
+            raise self.refused[0][1]
 
     def _run(self, config: EngineConfig, examples: int, number: int) -> Session | EngineFault | None:
         plan = self.plan
@@ -232,7 +223,8 @@ class _Campaign:
             not_exercised=tuple(name for name, count in oracles.items() if not count["applied"]),
             lazy_share=counts.lazy / counts.examples if counts.examples else 0.0,
             findings=findings, compared=dict(plan.system.compared) if isinstance(plan.system, Comparing) else {},
-            refused=tuple(self.refused), interrupted=self.interrupted or plan.stop(), error=self.error,
+            refused=tuple((config, str(error)) for config, error in self.refused),
+            interrupted=self.interrupted or plan.stop(), error=self.error,
         )  # fmt: skip
 
     def _shrunk(self, finding: Finding) -> Finding:
@@ -248,8 +240,8 @@ class _Campaign:
 def run_fuzz(plan: FuzzPlan) -> FuzzReport:
     """Fuzz until the budget or the configurations end, or somebody ends it.
 
-    Raises ConfigError if the system can run no configuration, and what else stands in the way as long as nothing has
-    been found.
+    Raises the first refusal if the system can run no configuration, and what else stands in the way as long as nothing
+    has been found.
     """
     campaign = _Campaign(plan)
     campaign.guarded(campaign.walk, None)

@@ -1,7 +1,8 @@
 """`mutants`: does an oracle that a mutant names catch it, from every seed, on a trace that the clean engine passes?
 
 A kill, in the design's sense: on a legal trace that the clean system passes, an oracle named by the mutant is violated,
-and the engine raised nothing up to and including that event. A fault of the engine is a finding and never a kill.
+and the engine raised nothing up to and including that event. A fault of the engine or of an oracle is a finding and
+never a kill.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class _Search:
 
     def _is_kill(self, ended: Session) -> bool:
         """A named oracle was violated, nothing was raised, and the clean system passes the same events."""
-        if not ended.violations or ended.fault is not None:
+        if not self._killers(ended) or ended.fault is not None:
             return False
         events = tuple(step.event for step in ended.steps)
         try:
@@ -194,6 +195,10 @@ class _Search:
             self.other[f"clean:{identity}"] = None
         return identity is None
 
+    def _killers(self, ended: Session) -> tuple[str, ...]:
+        names = {oracle.name for oracle in self.named}
+        return tuple(dict.fromkeys(found.oracle for found in ended.violations if found.oracle in names))
+
     def _killed(self, ended: Session, events: int, seconds: float) -> SeedKill:
         found, shrunk = ended.trace(seed=self.seed), None
         first: dict[str, int] = {}
@@ -202,6 +207,6 @@ class _Search:
             first = first_violations(self.system, found.config, found.events, self.plan.oracles)
             shrunk = None if self.plan.shrink is None else self.plan.shrink(found, self.system, self.named)
         return SeedKill(
-            seed=self.seed, by=tuple(dict.fromkeys(violation.oracle for violation in ended.violations)), found=found,
-            shrunk=shrunk, first=first, events=events, seconds=seconds, other=tuple(self.other),
+            seed=self.seed, by=self._killers(ended), found=found, shrunk=shrunk, first=first, events=events,
+            seconds=seconds, other=tuple(self.other),
         )  # fmt: skip

@@ -150,17 +150,16 @@ def run_events(
 def first_violations(
     system: System, config: EngineConfig, events: Sequence[Event], oracles: Sequence[Oracle]
 ) -> dict[str, int]:
-    """Index of the event at which each oracle is first violated; other than a session it goes on behind a violation.
+    """Index of the event at which each oracle is first violated, also behind the violations of others.
 
     It ends where the engine raises: from then on nobody can say what an oracle would have seen.
     """
-    session = Session(system, config, oracles)
+    session = Session(system, config, oracles, to_the_end=True)
     found: dict[str, int] = {}
     try:
         for event in events:
             for violation in session.step(event):
                 found.setdefault(violation.oracle, violation.event_index)
-            session.violations = []
     except EngineFault:
         pass
     return found

@@ -15,10 +15,10 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event
 from specfuzz.core.judge import Tally
 from specfuzz.core.oracle import Oracle, Reachable
-from specfuzz.core.port import System
+from specfuzz.core.port import System, accepted_configs
 from specfuzz.core.trace import Trace, TraceStep
 from specfuzz.core.verdict import Identity
-from specfuzz.errors import ConfigError, EngineFault
+from specfuzz.errors import EngineFault
 from specfuzz.session import Session
 from specfuzz.state_machine import PROFILES, Profile
 from specfuzz.trace.shrink import Ran, shrink_events
@@ -69,7 +69,7 @@ class Seeds:
     missed: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     config: EngineConfig
     events: tuple[Event, ...]
@@ -88,12 +88,18 @@ def situated(config: EngineConfig, goals: Iterable[str]) -> frozenset[Want]:
 
 
 def make_seeds(plan: SeedPlan) -> Seeds:
-    """Generate, cover, shrink. Raises ConfigError if nothing can be run, EngineFault if the system isn't clean."""
-    configs = _runnable(plan)
+    """Generate, cover, shrink. Raises the first refusal if nothing is run, or EngineFault if the system isn't clean."""
+    accepted, refused = accepted_configs(plan.system, plan.configs)
+    if refused and not accepted:
+        raise next(iter(refused.values()))
+    configs = tuple(accepted)
     candidates = _candidates(plan, configs)
     plan.progress(f"{len(candidates)} sessions over {len(configs)} configurations")
     goals = _chosen(plan, candidates, plain, (), plan.most)
-    have = [_Candidate(trace.config, trace.events, reached_by(plan.system, trace, plan.goals)) for trace in goals]
+    have = [
+        _Candidate(config=trace.config, events=trace.events, reached=reached_by(plan.system, trace, plan.goals))
+        for trace in goals
+    ]
     situations = _chosen(plan, candidates, situated, have, plan.most - len(goals))
     wanted = frozenset().union(*(situated(c.config, c.reached) for c in candidates))
     found = frozenset().union(*(_worth_of(plan, trace, situated) for trace in (*goals, *situations)))
@@ -106,33 +112,14 @@ def make_seeds(plan: SeedPlan) -> Seeds:
 
 
 def unreachable_goals(system: System, configs: Iterable[EngineConfig], goals: Iterable[Reachable]) -> list[str]:
-    """Names of the goals that need a capability which no configuration has; others are refused, or left out."""
-    capabilities = []
-    for config in configs:
-        try:
-            capabilities.append(system.capabilities(config))
-        except ConfigError:
-            continue
-    return [goal.name for goal in goals if not any(goal.needs in found for found in capabilities)]
+    """Names of the goals that need a capability which no configuration has that the system runs."""
+    accepted, _refused = accepted_configs(system, configs)
+    return [goal.name for goal in goals if not any(goal.needs in found for found in accepted.values())]
 
 
 def reached_by(system: System, trace: Trace, goals: Sequence[Reachable]) -> frozenset[str]:
     """Names of the goals that the events of the trace reach on the system."""
     return _run(system, trace.config, trace.events, goals)[0]
-
-
-def _runnable(plan: SeedPlan) -> list[EngineConfig]:
-    runnable, refusal = [], None
-    for config in plan.configs:
-        try:
-            plan.system.capabilities(config)
-        except ConfigError as error:
-            refusal = error
-        else:
-            runnable.append(config)
-    if not runnable and refusal is not None:
-        raise refusal
-    return runnable
 
 
 def _candidates(plan: SeedPlan, configs: Sequence[EngineConfig]) -> list[_Candidate]:
@@ -141,7 +128,8 @@ def _candidates(plan: SeedPlan, configs: Sequence[EngineConfig]) -> list[_Candid
     def note(session: Session) -> None:
         reached = frozenset(name for name, count in tally.reached.items() if count > counted.get(name, 0))
         counted.update(tally.reached)
-        found.append(_Candidate(session.config, tuple(step.event for step in session.steps), reached))
+        events = tuple(step.event for step in session.steps)
+        found.append(_Candidate(config=session.config, events=events, reached=reached))
 
     for config in configs:
         ended = run_examples(

@@ -14,7 +14,8 @@ from specfuzz.campaign.kill import Mutant, named_oracles
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.oracle import Oracle
-from specfuzz.core.port import System
+from specfuzz.core.port import System, accepted_configs
+from specfuzz.core.stumbles import ORACLE_FAULT
 from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Verdict
 from specfuzz.errors import ConfigError, EngineFault
@@ -151,8 +152,7 @@ def _smoke(plan: SmokePlan, mutant: Mutant, pool: Sequence[Trace]) -> Smoked:
             violated, applied, raised = _violated(system, trace, named)
             events += applied
             fired.update(violated)
-            if raised is not None:
-                other[raised] = None
+            other.update(raised)
             if violated:
                 found += 1
                 first = first or (events, perf_counter() - started)
@@ -173,28 +173,30 @@ def _allows(mutant: Mutant, system: System, config: EngineConfig) -> bool:
     pins: Mapping[str, object] = mutant.config
     if mutant.algorithm not in (None, config.algorithm) or any(getattr(config, k) != v for k, v in pins.items()):
         return False
-    try:
-        return mutant.needs in system.capabilities(config)
-    except ConfigError:
-        return False
+    accepted, _refused = accepted_configs(system, [config])
+    return any(mutant.needs in capabilities for capabilities in accepted.values())
 
 
-def _violated(system: System, trace: Trace, oracles: Sequence[Oracle]) -> tuple[dict[str, None], int, str | None]:
-    """Oracles that are violated on the trace, also behind the first of them; events; what ended the run, if anything.
+def _violated(
+    system: System, trace: Trace, oracles: Sequence[Oracle]
+) -> tuple[dict[str, None], int, dict[str, None]]:  # fmt: skip
+    """Oracles that are violated on the trace, also behind the first of them; events; faults, by identity.
 
-    An engine goes on with a broken state there, and an oracle may meet what it can't read: both end the run.
+    An engine goes on with a broken state there: it may raise, which ends the run, and so may an oracle that can't read
+    what it meets.
     """
-    fired: dict[str, None] = {}
+    fired, raised = dict[str, None](), dict[str, None]()
     try:
-        session = Session(system, trace.config, oracles)
+        session = Session(system, trace.config, oracles, to_the_end=True)
     except EngineFault as fault:
-        return fired, 0, str(fault_identity(fault))
+        return fired, 0, {str(fault_identity(fault)): None}
     try:
         for event in trace.events:
-            fired.update((violation.oracle, None) for violation in session.step(event))
-            session.violations = []
+            for violation in session.step(event):
+                if violation.oracle == ORACLE_FAULT:
+                    raised[str(violation.identity)] = None
+                else:
+                    fired[violation.oracle] = None
     except EngineFault as fault:
-        return fired, len(session.steps), str(fault_identity(fault))
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        return fired, len(session.steps), f"oracle-error/{type(error).__name__}"
-    return fired, len(session.steps), None
+        raised[str(fault_identity(fault))] = None
+    return fired, len(session.steps), raised

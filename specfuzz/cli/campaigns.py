@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from specfuzz.cli.engines import opened
-from specfuzz.cli.interrupts import defer, leave_to_parent, passed_on, stop_asked
-from specfuzz.cli.outcome import CANT_SAY
+from specfuzz.cli.interrupts import defer, interrupted_status, leave_to_parent, passed_on, stop_asked
+from specfuzz.cli.outcome import CANT_SAY, INTERRUPTED
 from specfuzz.cli.streams import say
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.oracle import ORACLES, REACHABLE, Oracle
@@ -38,6 +38,15 @@ class WorkerDied(SpecfuzzError):
     """A process of `--jobs` died; nothing can be said about its part."""
 
     exit_status = CANT_SAY
+
+
+class WorkerStopped(SpecfuzzError):
+    """A process of `--jobs` was ended by a second signal; what it had is lost, and what others have handed in isn't."""
+
+    def __init__(self) -> None:
+        """The status is the signal's."""
+        super().__init__("interrupted twice: the parts of the campaign that had not been reported by then are lost.")
+        self.exit_status = interrupted_status() or INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +78,7 @@ def run(errand: Errand, jobs: int = 1) -> FuzzReport:
             refused += [(config, str(result)) for config in part.configs]
         elif isinstance(result, SpecfuzzError):
             error = error or result
-    return replace(report, refused=tuple(refused), error=error)
+    return replace(report, refused=tuple(refused), error=error, interrupted=report.interrupted or stop_asked())
 
 
 def run_errand(errand: Errand) -> FuzzReport:
@@ -107,7 +116,10 @@ def sayable(error: Exception | None) -> SpecfuzzError | None:
 
 
 def in_processes(work: Callable[[A], R], parts: Sequence[A], jobs: int) -> list[R | SpecfuzzError]:
-    """What came of each part; workers learn of a first signal, and a second one or our own failure ends them."""
+    """What came of each part; workers learn of a first signal, and a second one or our own failure ends them.
+
+    Where a second signal ends some, the others' results stay; raises KeyboardInterrupt where there are none.
+    """
     context = multiprocessing.get_context("spawn")
     flag = context.Value("b", 0, lock=False)
     defer()
@@ -118,12 +130,15 @@ def in_processes(work: Callable[[A], R], parts: Sequence[A], jobs: int) -> list[
         futures: list[Future[R]] = [pool.submit(work, part) for part in parts]
         try:
             return list(map(_outcome, futures))
-        except BaseException:
+        except BaseException as error:
+            done = [future for future in futures if future.done() and not future.exception()]
             for future in futures:
                 future.cancel()
             for worker in multiprocessing.active_children():
                 worker.kill()
-            raise
+            if not done or not isinstance(error, KeyboardInterrupt):
+                raise
+            return [future.result() if future in done else WorkerStopped() for future in futures]
 
 
 def _outcome(future: Future[R]) -> R | SpecfuzzError:

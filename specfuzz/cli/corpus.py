@@ -64,26 +64,33 @@ def listing(folder: str, seed: int | None) -> Outcome:
 
 @command.command("check")
 @_folder
-@with_flags("json", "oracles", "engine_path", "device", "step_timeout", "seed")
+@with_flags("json", "oracles", "engine_path", "device", "step_timeout", "baseline", "seed")
 def check(flags: Flags, folder: str) -> Outcome:
     """Replay everything: a regression fails on its mutant as recorded and holds on the clean engine, a seed holds.
 
+    What was found where no bug is planted must hold there: it is fixed, or the baseline says why it is known.
+
     Exit status 1 if one doesn't, 2 if one can't be read, 3 if there is none, 4 if one needs an engine that isn't here.
     """
+    from specfuzz.campaign.baseline import load_baseline
     from specfuzz.campaign.checking import check_corpus
     from specfuzz.trace.store import Stored
 
+    baseline = load_baseline(flags.baseline)
     entries, problems = stored(folder)
     options, oracles = options_of(flags), oracles_of(flags)
     one_torch_thread()
     asked = [Stored(path=path, trace=trace) for path, trace in entries]
-    checked = list(check_corpus(asked, lambda spec: open_system(spec, options), oracles))
+    checked = list(check_corpus(asked, lambda spec: open_system(spec, options), oracles, baseline))
     wrong, put_aside = [c for c in checked if c.passed is False], [c for c in checked if c.passed is None]
+    known = [c for c in checked if c.known is not None]
     lines: list[Text | str] = []
-    for mark, style, some in (("FAILS ", "bold red", wrong), ("not checked ", "yellow", put_aside)):
+    marks = (("FAILS ", "bold red", wrong), ("known ", "yellow", known), ("not checked ", "yellow", put_aside))
+    for mark, style, some in marks:
         for one in some:
             lines.append(Text.assemble((mark, style), str(one.path)))
-            lines += [Text("  " + line.plain) for line in paragraph(one.because, report_width() - 2)]
+            for said in filter(None, (one.because, one.known)):
+                lines += [Text("  " + line.plain) for line in paragraph(said, report_width() - 2)]
     lines += [piece for problem in problems for piece in paragraph(problem, report_width())]
     passed = len(checked) - len(wrong) - len(put_aside)
     verdict, status = "holds", FINE
@@ -97,7 +104,8 @@ def check(flags: Flags, folder: str) -> Outcome:
     more = {
         "folder": folder, "problems": list(problems),
         "traces": [
-            {"path": str(c.path), "passed": c.passed, "because": c.because} for c in checked if c.passed is not None
+            {"path": str(c.path), "passed": c.passed, "because": c.because, "baseline": c.known}
+            for c in checked if c.passed is not None
         ],
         "not_checked": [{"path": str(c.path), "because": c.because} for c in put_aside],
     }  # fmt: skip

@@ -134,7 +134,7 @@ def kill(errand: Errand, jobs: int) -> KillReport:
     return KillReport(
         mutants=tuple(mutants), equivalent=tuple(equivalent),
         redundant_oracles=redundant_oracles(errand.oracles, mutants),
-        interrupted=any(report.interrupted for report in reports),
+        interrupted=any(report.interrupted for report in reports) or stop_asked(),
         error=next((error for error in errors if error is not None), None),
     )  # fmt: skip
 

@@ -2,102 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from specfuzz.conformance.clauses import Answer, Evidence, broken, clause, holds, place, unjudged
-from specfuzz.conformance.runs import Moment, Run
+from specfuzz.conformance.judging import kept_by
+from specfuzz.conformance.runs import Moment
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Advance, Publish, Verify
-from specfuzz.core.legality import Ledger
-from specfuzz.core.snapshot import LaunchView, Snapshot
+from specfuzz.core.snapshot import Snapshot
 
 _LAUNCHES = Capability.LAUNCH_VIEW
 #: KV slots by position, by rid.
 _Slots = dict[str, tuple[int, ...]]
 
 
-def _views(evidence: Evidence) -> Iterator[tuple[Run, int, Moment, Ledger, LaunchView]]:
-    """Every launch of every run that shows launches, at each event after which it is listed."""
-    for run in evidence.claiming(_LAUNCHES):
-        for index, (moment, ledger) in enumerate(run.steps()):
-            for view in moment.after.launches:
-                yield run, index, moment, ledger, view
-
-
 @clause("runs-are-in-range")
 def runs_are_in_range(evidence: Evidence) -> Answer:
     """A verify accepts between 1 and max_accept tokens per row, exactly those that the verify asked for."""
-    forwards = 0
-    for run, index, _moment, ledger, view in _views(evidence):
-        if not view.exit_now or view.exit is None:
-            continue
-        forwards += 1
-        most = run.config.max_accept if view.mode == "DECODE" else 1
-        lens = view.exit.accept_lens
-        if len(lens) != len(view.rids) or not all(1 <= length <= most for length in lens):
-            return broken(f"{place(run, index)}: launch {view.number} accepts {lens}, allowed is [1, {most}]")
-        if tuple(len(tokens) for tokens in view.exit.next_tokens) != lens:
-            return broken(f"{place(run, index)}: launch {view.number} accepts {lens} and has {view.exit.next_tokens}")
-        known = next((one for one in (*ledger.in_flight, *ledger.settled) if one.number == view.number), None)
-        if known is not None and known.accept != lens:
-            return broken(f"{place(run, index)}: launch {view.number} accepts {lens}, asked for were {known.accept}")
-    return holds(f"{forwards} forwards") if forwards else unjudged("no forward showed its exit")
+    return kept_by(evidence, "accept-in-range", "right-draft-is-accepted")
 
 
 @clause("frontier-steps-by-the-run")
 def frontier_steps_by_the_run(evidence: Evidence) -> Answer:
     """A speculative verify decides the frontier seq_lens + accept_lens, and publishes exactly that."""
-    verifies = 0
-    for run, index, _moment, _ledger, view in _views(evidence):
-        if not (run.config.speculative and view.mode == "DECODE" and view.exit_now and view.entry and view.exit):
-            continue
-        verifies += 1
-        pairs = zip(view.entry.seq_lens, view.exit.accept_lens, strict=True)
-        wanted = tuple(length + accepted for length, accepted in pairs)
-        if view.exit.new_seq_lens != wanted or view.exit.published not in (None, wanted):
-            return broken(
-                f"{place(run, index)}: launch {view.number} starts at {view.entry.seq_lens}, accepts "
-                f"{view.exit.accept_lens}, ends at {view.exit.new_seq_lens} and publishes {view.exit.published}"
-            )
-    return holds(f"{verifies} verifies") if verifies else unjudged("nothing was verified speculatively")
+    if not any(config.speculative for config in evidence.configs):
+        return unjudged("nothing is verified speculatively")  # the rules below hold of a plain forward, too
+    return kept_by(evidence, "frontier-steps-by-accept", "publish-equals-result")
 
 
 @clause("publishes-once-per-forward")
 def publishes_once_per_forward(evidence: Evidence) -> Answer:
     """Under overlap every forward publishes exactly once; without, nobody publishes."""
-    forwards = 0
-    for run, index, moment, _ledger, view in _views(evidence):
-        if view.number != moment.receipt.launch:
-            continue
-        forwards += 1
-        wanted = 1 if run.config.overlap else 0
-        if view.publishes != wanted:
-            return broken(f"{place(run, index)}: launch {view.number} publishes {view.publishes} times, not {wanted}")
-    return holds(f"{forwards} forwards") if forwards else unjudged("no launch can be seen")
+    return kept_by(evidence, "publishes-once", also_without=Capability.SPECULATIVE)
 
 
 @clause("windows-are-reserved")
 def windows_are_reserved(evidence: Evidence) -> Answer:
     """The window of a forward lies in what its row has allocated, and is no longer than a decode may be."""
-    rows = 0
-    for run, index, _moment, _ledger, view in _views(evidence):
-        if not view.entry_now or view.entry is None:
-            continue
-        for at, rid in enumerate(view.rids):
-            if rid in view.dead:
-                continue  # it died between prepare and launch: its ledger is gone, and nobody reads what it writes
-            rows += 1
-            start, window = view.entry.prefix_lens[at], view.entry.window[at]
-            if view.mode == "DECODE" and len(window) > run.config.alloc_len_per_decode:
-                most = run.config.alloc_len_per_decode
-                return broken(f"{place(run, index)}: {rid} writes {len(window)} slots, a decode may write {most}")
-            if start + len(window) > view.allocated[at]:
-                return broken(
-                    f"{place(run, index)}: {rid} writes positions [{start}, {start + len(window)}) of "
-                    f"{view.allocated[at]} allocated ones"
-                )
-    return holds(f"{rows} rows") if rows else unjudged("no forward showed its entry")
+    for run in evidence.claiming(_LAUNCHES):
+        most = run.config.alloc_len_per_decode
+        for index, moment in enumerate(run.moments):
+            for view in moment.after.launches:
+                longest = max(map(len, view.entry.window), default=0) if view.entry is not None else 0
+                if view.mode == "DECODE" and longest > most:
+                    return broken(f"{place(run, index)}: a row writes {longest} slots, a decode may write {most}")
+    return kept_by(evidence, "window-inside-the-reserve", "window-follows-the-row")
 
 
 @clause("writes-stay-in-the-footprint")
@@ -151,18 +101,16 @@ def _changed_cells(before: Snapshot, after: Snapshot) -> set[int]:
 @clause("keeps-off-the-ledger")
 def keeps_off_the_ledger(evidence: Evidence) -> Answer:
     """Launching a decode and letting the device run writes no owned field of any request."""
-    launches = 0
     for run in evidence.claiming(Capability.WRITE_RECORDS):
         for index, moment in enumerate(run.moments):
             if not isinstance(moment.event, Verify | Publish | Advance):
                 continue
-            launches += 1
-            for write in moment.after.writes or ():
+            for write in moment.after.writes or ():  # whoever it is: here not even an owner has anything to write
                 return broken(
                     f"{place(run, index)}: `{write.writer}` writes `{write.field}` of {write.rid}, "
                     f"{write.old} -> {write.new}"
                 )
-    return holds(f"{launches} events") if launches else unjudged("nobody records who writes the ledger")
+    return kept_by(evidence, "worker-keeps-off-the-ledger")
 
 
 @clause("flags-are-complete")

@@ -23,7 +23,7 @@ MOST_EVENTS, MOST_SERVED = 2000, 400
 SLOW_OPENING = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What a clause says. passed: None where it can't be judged; because: why, in one sentence."""
 
@@ -33,20 +33,20 @@ class Answer:
 
 def holds(because: str) -> Answer:
     """The clause is kept; because: what was looked at."""
-    return Answer(True, because)
+    return Answer(passed=True, because=because)
 
 
 def broken(because: str) -> Answer:
     """The clause is broken; because: the first place."""
-    return Answer(False, because)
+    return Answer(passed=False, because=because)
 
 
 def unjudged(because: str) -> Answer:
     """Nothing can be said about this subject."""
-    return Answer(None, because)
+    return Answer(passed=None, because=because)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Clause:
     """One clause of the contract. rule: the sentence that it stands for."""
 
@@ -59,7 +59,7 @@ def clause(name: str) -> Callable[[Callable[[Evidence], Answer]], Clause]:
     """Make the decorated judge a clause; the first line of its docstring is the rule."""
 
     def declare(judge: Callable[[Evidence], Answer]) -> Clause:
-        return Clause(name, (judge.__doc__ or "").strip().splitlines()[0], judge)
+        return Clause(name=name, rule=(judge.__doc__ or "").strip().splitlines()[0], judge=judge)
 
     return declare
 

@@ -9,7 +9,7 @@ from specfuzz.conformance import algorithm, lifecycle, liveness, looking, receip
 from specfuzz.conformance.clauses import Answer, Clause, Evidence, broken
 from specfuzz.conformance.report import ConformanceReport, Judged, Unjudged
 from specfuzz.core.config import EngineConfig
-from specfuzz.core.port import OpenOptions, System, open_system
+from specfuzz.core.port import OpenOptions, System, accepted_configs, open_system
 from specfuzz.core.registry import Registry
 from specfuzz.errors import ConfigError, SpecfuzzError, UsageError
 from specfuzz.reference.algorithms import ALGORITHMS
@@ -92,7 +92,11 @@ def _judge(
     evidence = Evidence(opener, configs, given=given, deadline=time.monotonic() + max_time, seed=seed)
     judged, unjudged = [], []
     try:
-        evidence.configs = _accepted(evidence.system, configs)
+        accepted, refused = accepted_configs(evidence.system, configs)
+        if not accepted:
+            first = next(iter(refused.values()))
+            raise ConfigError(f"`{evidence.system.name}` runs none of the configurations of the kit: {first}")
+        evidence.configs = tuple(accepted)
         for one in (one for one in declared if one.name in wanted):
             answer = _answer(one, evidence)
             if answer.passed is None:
@@ -115,21 +119,6 @@ def _answer(one: Clause, evidence: Evidence) -> Answer:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return broken(f"what the system shows can't be read: {type(error).__name__}: {error}")
-
-
-def _accepted(system: System, configs: Sequence[EngineConfig]) -> tuple[EngineConfig, ...]:
-    """Those that the system runs; raises the first refusal if it runs none."""
-    found, refusals = [], []
-    for config in configs:
-        try:
-            system.capabilities(config)
-        except UsageError as error:
-            refusals.append(error)
-        else:
-            found.append(config)
-    if not found:
-        raise ConfigError(f"`{system.name}` runs none of the configurations of the kit: {refusals[0]}")
-    return tuple(found)
 
 
 def _spread() -> tuple[EngineConfig, ...]:

@@ -89,7 +89,7 @@ def _agreement(name: str, wrong: Callable[[Moment, Ledger], str | None]) -> Clau
                     return broken(f"{place(run, index)}: {text}")
         return holds(f"{moments} events") if moments else unjudged("no event was applied")
 
-    return Clause(name, (wrong.__doc__ or "").strip().splitlines()[0], judge)
+    return Clause(name=name, rule=(wrong.__doc__ or "").strip().splitlines()[0], judge=judge)
 
 
 @clause("launches-are-numbered-in-order")

@@ -68,7 +68,7 @@ def text_is_plain_decoding(evidence: Evidence) -> Answer:
     return holds(f"{tokens} tokens over {len(evidence.configs)} configurations, with short, long and mixed runs")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Twin:
     """The same requests on another configuration."""
 
@@ -105,7 +105,8 @@ def speculation_changes_no_text(evidence: Evidence) -> Answer:
     def plain(config: EngineConfig) -> _Twin | None:
         if not config.speculative:
             return None
-        return _Twin(config.with_(algorithm="NONE", topk=1, draft_token_num=config.spec_steps + 1), "without drafts")
+        undrafted = config.with_(algorithm="NONE", topk=1, draft_token_num=config.spec_steps + 1)
+        return _Twin(config=undrafted, label="without drafts")
 
     return _same_text(evidence, plain, "no speculative configuration runs without drafts as well")
 
@@ -115,7 +116,7 @@ def overlap_changes_no_text(evidence: Evidence) -> Answer:
     """An engine that settles one launch late puts out what it puts out without overlap."""
 
     def sync(config: EngineConfig) -> _Twin | None:
-        return _Twin(config.with_(overlap=False), "without overlap") if config.overlap else None
+        return _Twin(config=config.with_(overlap=False), label="without overlap") if config.overlap else None
 
     return _same_text(evidence, sync, "no overlapped configuration runs without overlap as well")
 

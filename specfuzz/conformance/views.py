@@ -208,7 +208,7 @@ def _claim(flag: Capability, shows: Shows) -> Clause:
         return broken(f"{flag.name} is claimed, and in {events} events of {len(runs)} runs never once {sign}")
 
     name = f"claimed-{(flag.name or '').lower().replace('_', '-')}-is-real"
-    return Clause(name, f"Where {flag.name} is claimed, {sign}.", judge)
+    return Clause(name=name, rule=f"Where {flag.name} is claimed, {sign}.", judge=judge)
 
 
 #: Of each view: what of a snapshot shows that it is there.

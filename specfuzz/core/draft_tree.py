@@ -12,7 +12,7 @@ Source: sglang 0.5.23 speculative/eagle_utils organize_draft_results, eagle_work
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from zlib import crc32
 
@@ -52,7 +52,7 @@ def seeds(hidden: int, branch: int, topk: int) -> tuple[int, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- shape
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A proposal that is verified. level: 1 to spec_steps. alternative: 0 is the branch's own best. parent: a node."""
 
@@ -81,14 +81,14 @@ def nodes_of(topk: int, spec_steps: int, draft_token_num: int, branch: int) -> t
         distance = node.level + node.alternative + (node.branch - branch) % topk
         return 0 if on_right_path else distance, node.number(topk)
 
-    candidates = [Node(1, t, 0, 0) for t in range(topk)]
-    candidates += [Node(level, t, c, 0) for level in range(2, spec_steps + 1) for t in range(topk) for c in range(topk)]
+    candidates = [Node(level=1, branch=t, alternative=0, parent=0) for t in range(topk)]
+    candidates += [
+        Node(level=level, branch=t, alternative=c, parent=0)
+        for level in range(2, spec_steps + 1) for t in range(topk) for c in range(topk)
+    ]  # fmt: skip
     chosen = sorted(sorted(candidates, key=cost)[: draft_token_num - 1], key=lambda node: node.number(topk))
     place = {(node.level, node.branch): at for at, node in enumerate(chosen, 1) if not node.alternative}
-    return tuple(
-        Node(node.level, node.branch, node.alternative, 0 if node.level == 1 else place[node.level - 1, node.branch])
-        for node in chosen
-    )
+    return tuple(replace(node, parent=0 if node.level == 1 else place[node.level - 1, node.branch]) for node in chosen)
 
 
 def right_path(topk: int, spec_steps: int, draft_token_num: int, branch: int) -> tuple[int, ...]:

@@ -1,4 +1,7 @@
-"""Applies oracles and reachable goals to steps, counts the verdicts, turns clashes into violations."""
+"""Applies oracles and reachable goals to steps, counts the verdicts, turns clashes into violations.
+
+An oracle that raises has met what it can't read: that is the finding `oracle-fault`, and the others go on judging.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from typing import Any
 from specfuzz.core.capability import OBSERVATIONS, Capability
 from specfuzz.core.clock import Point, Scope
 from specfuzz.core.event import EVENT_TYPES, Event, rid_of
-from specfuzz.core.oracle import Oracle, Reachable, Step
+from specfuzz.core.oracle import Goal, Oracle, Reachable, Step
 from specfuzz.core.phase import phase_of
+from specfuzz.core.stumbles import ORACLE_FAULT, BadAnswer, stumble
 from specfuzz.core.verdict import Clash, Verdict, Violation
 
 HOLDS = Verdict.HOLDS
@@ -102,9 +106,9 @@ class Panel:
             count.unseen += 1
 
     def judge(self, step: Step) -> list[Violation]:
-        """Every violation that this step shows, in order of registration within each scope."""
+        """Every violation that this step shows, in order of registration within each scope, then what was raised."""
         plan = self._plans[type(step.event)]
-        clashes: list[tuple[Oracle, Clash, str | None]] = []
+        clashes: list[Violation] = []
         before, after = step.before, step.after
         changed, every = plan.changed, plan.every
         if plan.moved:
@@ -139,20 +143,24 @@ class Panel:
         if after.pool is not before.pool:
             plan.pool.looks += 1
             _apply(plan.pool.entries, step, after.pool, None, clashes)
-        run = plan.run
-        run.looks += 1
-        for oracle, check, count in run.entries:
-            finding = check(step)
-            if finding is HOLDS:
-                count.holds += 1
-            elif finding is not None:
-                _count(oracle, count, finding, None, clashes)
-        for name, goal in plan.goals:
-            if goal(step):
-                self._tally.reached[name] += 1
-        if not clashes:
-            return []
-        return [_violation(step, *clash) for clash in clashes]
+        plan.run.looks += 1
+        _apply_to_run(plan.run.entries, step, clashes)
+        self._look_for(plan.goals, step, clashes)
+        if len(clashes) > 1:
+            clashes.sort(key=lambda violation: violation.oracle == ORACLE_FAULT)
+        return clashes
+
+    def _look_for(self, goals: list[tuple[str, Goal]], step: Step, clashes: list[Violation]) -> None:
+        name = ""
+        try:
+            for name, goal in goals:
+                if goal(step):
+                    self._tally.reached[name] += 1
+        except MemoryError:
+            raise
+        except Exception as error:
+            clashes.append(stumble(step, name, error))
+            self._look_for(goals[[one for one, _ in goals].index(name) + 1 :], step, clashes)
 
 
 Entry = tuple[Oracle, Callable[..., Any], Count]
@@ -196,15 +204,43 @@ class _Plan:
         self.goals = [(goal.name, goal.reached) for goal in goals]
 
 
-def _apply(
-    entries: list[Entry], step: Step, subject: Any, rid: str | None, clashes: list[tuple[Oracle, Clash, str | None]]
-) -> None:
-    for oracle, check, count in entries:
-        finding = check(step, subject)
-        if finding is HOLDS:
-            count.holds += 1
-        elif finding is not None:
-            _count(oracle, count, finding, rid, clashes)
+def _apply(entries: list[Entry], step: Step, subject: Any, rid: str | None, clashes: list[Violation]) -> None:
+    try:  # around the loop, so that it costs nothing as long as nobody raises
+        for oracle, check, count in entries:
+            finding = check(step, subject)
+            if finding is HOLDS:
+                count.holds += 1
+            elif finding is not None:
+                _count(step, oracle, count, finding, rid, clashes)
+    except (BadAnswer, MemoryError):
+        raise
+    except Exception as error:
+        _apply(_behind(oracle, entries, step, error, rid, clashes), step, subject, rid, clashes)
+
+
+def _apply_to_run(entries: list[Entry], step: Step, clashes: list[Violation]) -> None:
+    """`_apply` for rules that look at the step alone."""
+    try:
+        for oracle, check, count in entries:
+            finding = check(step)
+            if finding is HOLDS:
+                count.holds += 1
+            elif finding is not None:
+                _count(step, oracle, count, finding, None, clashes)
+    except (BadAnswer, MemoryError):
+        raise
+    except Exception as error:
+        _apply_to_run(_behind(oracle, entries, step, error, None, clashes), step, clashes)
+
+
+def _behind(
+    oracle: Oracle, entries: list[Entry], step: Step, error: Exception, rid: str | None, clashes: list[Violation]
+) -> list[Entry]:
+    """Note that the oracle raised; returns the entries that have not judged yet."""
+    at = [one for one, _check, _count in entries].index(oracle)
+    entries[at][2].unsure += 1
+    clashes.append(stumble(step, oracle.name, error, clock=str(oracle.clock), rid=rid))
+    return entries[at + 1 :]
 
 
 def _named(step: Step) -> set[str]:
@@ -222,16 +258,14 @@ def _named(step: Step) -> set[str]:
     return found
 
 
-def _count(
-    oracle: Oracle, count: Count, finding: Any, rid: str | None, clashes: list[tuple[Oracle, Clash, str | None]]
-) -> None:
+def _count(step: Step, oracle: Oracle, count: Count, finding: Any, rid: str | None, clashes: list[Violation]) -> None:
     if finding is Verdict.UNKNOWN:
         count.unsure += 1
     elif isinstance(finding, Clash):
         count.violated += 1
-        clashes.append((oracle, finding, rid))
+        clashes.append(_violation(step, oracle, finding, rid))
     else:
-        raise TypeError(f"oracle `{oracle.name}` returned {finding!r}; it must return HOLDS, UNKNOWN, a Clash or None.")
+        raise BadAnswer(f"oracle `{oracle.name}` returned {finding!r}; it must return HOLDS, UNKNOWN, a Clash or None.")
 
 
 def _violation(step: Step, oracle: Oracle, clash: Clash, rid: str | None) -> Violation:

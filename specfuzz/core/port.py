@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 from specfuzz.core.capability import Capability
@@ -12,6 +12,7 @@ from specfuzz.core.receipt import Receipt
 from specfuzz.core.registry import Registry
 from specfuzz.core.snapshot import Snapshot
 from specfuzz.core.verdict import Violation
+from specfuzz.errors import UsageError
 
 
 @runtime_checkable
@@ -101,3 +102,20 @@ def open_system(spec: str, options: OpenOptions | None = None) -> System:
     """Open `NAME` or `NAME:ARGUMENT`; raises UnknownName, UsageError or MissingPart."""
     name, _, argument = spec.partition(":")
     return SYSTEMS.get(name).open(argument, options or OpenOptions())
+
+
+def accepted_configs(
+    system: System, configs: Iterable[EngineConfig]
+) -> tuple[dict[EngineConfig, Capability], dict[EngineConfig, UsageError]]:
+    """What the system can do and show under each configuration that it runs, and why it refuses each of the others.
+
+    Both in the given order. A refusal is a ConfigError, or an UnknownName where the system lacks the algorithm.
+    """
+    accepted: dict[EngineConfig, Capability] = {}
+    refused: dict[EngineConfig, UsageError] = {}
+    for config in configs:
+        try:
+            accepted[config] = system.capabilities(config)
+        except UsageError as error:
+            refused[config] = error
+    return accepted, refused

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from specfuzz.core.capability import Capability
 from specfuzz.mutants import mutant
+from specfuzz.mutants.seams import around_extend_results
 from specfuzz.reference.req import Req
 from specfuzz.reference.result_processor import Settled
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.scheduler import Prepared, Scheduler
-from specfuzz.reference.spec_info import GenerationBatchResult
 
 _CHUNKED = Capability.CHUNKED_PREFILL
 
@@ -57,19 +58,17 @@ def chunked_req_forgotten(engine: Scheduler) -> None:
 )
 def middle_chunk_sampled(engine: Scheduler) -> None:
     """What a middle chunk has sampled is taken for the first output token."""
-    processor = engine.result_processor
-    process = processor.process_batch_result_prefill
 
-    def process_batch_result_prefill(batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
+    def sampled(batch: ScheduleBatch, process: Callable[[], Settled]) -> Settled:
         counts = [(req, req.inflight_middle_chunks) for req in batch.reqs]
         for req, _count in counts:
             req.inflight_middle_chunks = 0
-        settled = process(batch, result)
+        settled = process()
         for req, count in counts:
             req.inflight_middle_chunks = max(0, count - 1)
         return settled
 
-    processor.process_batch_result_prefill = process_batch_result_prefill  # type: ignore[method-assign]
+    around_extend_results(engine, sampled)
 
 
 @mutant(
@@ -80,17 +79,15 @@ def middle_chunk_sampled(engine: Scheduler) -> None:
 )
 def dead_chunk_not_drained(engine: Scheduler) -> None:
     """The result of an aborted request's chunk is skipped before its count is lowered."""
-    processor = engine.result_processor
-    process = processor.process_batch_result_prefill
 
-    def process_batch_result_prefill(batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
+    def skipped(batch: ScheduleBatch, process: Callable[[], Settled]) -> Settled:
         counts = [(req, req.inflight_middle_chunks) for req in batch.reqs if req.finished()]
-        settled = process(batch, result)
+        settled = process()
         for req, count in counts:
             req.inflight_middle_chunks = count
         return settled
 
-    processor.process_batch_result_prefill = process_batch_result_prefill  # type: ignore[method-assign]
+    around_extend_results(engine, skipped)
 
 
 @mutant(

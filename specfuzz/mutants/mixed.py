@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from specfuzz.core.capability import Capability
 from specfuzz.mutants import mutant
+from specfuzz.mutants.seams import around_extend_results
 from specfuzz.reference.result_processor import Settled
 from specfuzz.reference.schedule_batch import ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
-from specfuzz.reference.spec_info import GenerationBatchResult
 
 _MIXED = Capability.MIXED_CHUNK
 _MIXED_SPEC = _MIXED | Capability.SPECULATIVE
@@ -90,17 +91,15 @@ def plain_mirror_rebuilt(engine: Scheduler) -> None:
 
 def _commit_after_prefill(engine: Scheduler, tokens: Any) -> None:
     """Add tokens(batch, req) to the ledger of every live row of a settled extend."""
-    processor = engine.result_processor
-    process = processor.process_batch_result_prefill
 
-    def process_batch_result_prefill(batch: ScheduleBatch, result: GenerationBatchResult) -> Settled:
-        settled = process(batch, result)
+    def process_batch_result_prefill(batch: ScheduleBatch, process: Callable[[], Settled]) -> Settled:
+        settled = process()
         for req, _run in settled.emitted:
             if not req.finished():
                 req.kv.kv_committed_len += tokens(batch, req)
         return settled
 
-    processor.process_batch_result_prefill = process_batch_result_prefill  # type: ignore[method-assign]
+    around_extend_results(engine, process_batch_result_prefill)
 
 
 @mutant(

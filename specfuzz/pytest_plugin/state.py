@@ -14,7 +14,7 @@ from specfuzz.suite.totals import CURRENT, Totals
 
 if TYPE_CHECKING:
     from specfuzz.core.trace import Trace
-    from specfuzz.suite.checking import Checked
+    from specfuzz.suite.checking import MachineReport
     from specfuzz.suite.machine import Plan
     from specfuzz.suite.settings import Settings
     from specfuzz.suite.systems import OpenSystems
@@ -61,7 +61,7 @@ class State:
         from specfuzz.suite.checking import check
 
         try:
-            checked = check(
+            report = check(
                 plan, self.settings, test=test, again=f"pytest {shlex.quote(nodeid)}", pool=self.pool,
                 database=hypothesis.settings().database,  # of the profile that the suite has loaded
             )  # fmt: skip
@@ -69,26 +69,26 @@ class State:
             pytest.skip(str(error))
         except SpecfuzzError as error:
             pytest.fail(str(error), pytrace=False)
-        self._count(checked, test)
-        broken = checked.broken
+        self._count(report, test)
+        broken = report.broken
         if broken:
             pytest.fail("\n\n".join(failure.text for failure in broken), pytrace=False)
-        if checked.failures:
-            _xfail([f"{failure.identity}: {failure.known}" for failure in checked.failures])
-        if checked.doubt is not None:
-            pytest.fail(checked.doubt, pytrace=False)
+        if report.failures:
+            _xfail([f"{failure.identity}: {failure.known}" for failure in report.failures])
+        if report.doubt is not None:
+            pytest.fail(report.doubt, pytrace=False)
 
-    def _count(self, checked: Checked, test: str) -> None:
+    def _count(self, report: MachineReport, test: str) -> None:
         totals = self.totals
         totals.tests += 1
-        totals.examples += checked.examples
-        totals.events += checked.events
-        totals.replayed += checked.replayed
-        totals.count(checked.applied)
-        totals.problems += checked.problems
-        if checked.left_out is not None:
-            totals.left_out.append(f"{test}: {checked.left_out}")
-        for failure in checked.failures:
+        totals.examples += report.examples
+        totals.events += report.events
+        totals.replayed += report.replayed
+        totals.count(report.applied)
+        totals.problems += report.problems
+        if report.left_out is not None:
+            totals.left_out.append(f"{test}: {report.left_out}")
+        for failure in report.failures:
             if failure.known is None:
                 totals.violations.append(f"{failure.identity} {test}")
             else:
@@ -104,7 +104,7 @@ class State:
 
         tally, totals = Tally(), self.totals
         try:
-            judged = judge_trace(trace, path, pool=self.pool, baseline=self.settings.baseline, tally=tally)
+            failure = judge_trace(trace, path, pool=self.pool, baseline=self.settings.baseline, tally=tally)
         except MissingPart as error:
             pytest.skip(str(error))
         except SpecfuzzError as error:
@@ -112,15 +112,15 @@ class State:
         totals.traces += 1
         totals.events += len(trace.steps)
         totals.count(applied_of(tally))
-        if judged.because is None:
+        if failure is None:
             return
-        what = str(judged.identity or trace.expected or "holds")
-        if judged.known is not None:
-            totals.known.append(f"{what} {path}: {judged.known}")
-            _xfail([f"{what}: {judged.known}"])
-        if judged.identity is not None:
+        what = str(failure.identity or trace.expected or "holds")
+        if failure.known is not None:
+            totals.known.append(f"{what} {path}: {failure.known}")
+            _xfail([f"{what}: {failure.known}"])
+        if failure.identity is not None:
             totals.violations.append(f"{what} {path}")
-        pytest.fail(judged.because, pytrace=False)
+        pytest.fail(failure.because, pytrace=False)
 
 
 def _xfail(reasons: list[str]) -> NoReturn:

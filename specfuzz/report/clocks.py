@@ -26,7 +26,8 @@ def render_clocks(table: ClockTable, width: int = 80) -> list[Text]:
 
 
 def _cell(table: ClockTable, block: Block, row: int, at: int) -> str:
-    text, place = block.cells[row][at], Place(row, block.subject, block.columns[at].header)
+    text = block.cells[row][at]
+    place = Place(row=row, subject=block.subject, header=block.columns[at].header)
     if place == table.first_bad:
         return f">{text}<"
     return f"{text}!" if place == table.noticed else text
@@ -84,7 +85,7 @@ def _render_block(table: ClockTable, block: Block, width: int) -> list[Text]:
 
 
 def _style(table: ClockTable, block: Block, row: int, at: int) -> str:
-    place = Place(row, block.subject, block.columns[at].header)
+    place = Place(row=row, subject=block.subject, header=block.columns[at].header)
     if place == table.first_bad:
         return "bold white on red"
     if place == table.noticed:

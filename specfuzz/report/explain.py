@@ -43,7 +43,7 @@ class Column:
     told: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """One cell: row (moment), block subject, column header."""
 
@@ -221,7 +221,8 @@ def _noticed(recording: Recording, violation: Violation | None) -> Place | None:
     subject = violation.rid or _likely_subject(recording.moments[row], violation)
     if subject is None:
         return None
-    return Place(row, subject, _likely_header(violation, POOL_COLUMNS if subject == POOL else REQUEST_COLUMNS))
+    columns = POOL_COLUMNS if subject == POOL else REQUEST_COLUMNS
+    return Place(row=row, subject=subject, header=_likely_header(violation, columns))
 
 
 def _likely_subject(moment: Moment, violation: Violation) -> str | None:
@@ -262,7 +263,7 @@ def _began(recording: Recording, clean: Recording | None, noticed: Place | None)
                 ours, wanted = column.read(mine.snapshot, subject), column.read(theirs.snapshot, subject)
                 unknown = None in (ours, wanted) or UNSEEN in (ours, wanted)
                 if column.header not in _NOT_COMPARED and not unknown and ours != wanted:
-                    return Place(row, subject, column.header), _show(wanted, column.header)
+                    return Place(row=row, subject=subject, header=column.header), _show(wanted, column.header)
     return None, ""
 
 

@@ -40,7 +40,7 @@ class _WeightedRules(SearchStrategy[Any]):
         return self._machine.choose(roll), {"roll": roll}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """What `make_machine` was given."""
 
@@ -134,7 +134,7 @@ def make_machine(
     body = {
         "__doc__": SpecMachine.__doc__,
         "__module__": __name__,
-        "hooks": Hooks(new_session, on_end, weighted),
+        "hooks": Hooks(new_session=new_session, on_end=on_end, weighted=weighted),
         "profile": profile,
     }
     return type("SpecMachine", (SpecMachine,), body)

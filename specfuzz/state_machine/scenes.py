@@ -47,6 +47,7 @@ class Scene:
         self.armed = False
         self.live = 0
         chunked = None
+        # What `Ledger.running`, `waiting`, `chunked` and `live` say, in one pass: asking each takes twice as long.
         for rid, asked in ledger.requests.items():
             standing = asked.standing
             if standing is Standing.FINISHED:

@@ -41,7 +41,7 @@ class Failure:
 
 
 @dataclass(slots=True, kw_only=True)
-class Checked:
+class MachineReport:
     """What a run came to. doubt: why nothing can be said, although nothing was broken. problems: one sentence each.
 
     examples, events: newly generated. replayed: stored failures. applied: by oracle. left_out: how many configurations
@@ -71,7 +71,7 @@ def check(
     again: str,
     database: ExampleDatabase | None = None,
     pool: OpenSystems | None = None,
-) -> Checked:
+) -> MachineReport:
     """Run a machine; a stored failure that still fails ends the run, and nothing new is generated.
 
     test: its name, by which failures are kept. again: the command that runs it once more. database: keeps failures
@@ -83,9 +83,9 @@ def check(
     with opened(plan.system, pool) as target:
         run = _Run(plan, settings, target, oracles, store, test, again)
         run.replay()
-        if not run.checked.broken:
+        if not run.report.broken:
             run.fuzz()
-        return run.checked
+        return run.report
 
 
 class _Run:
@@ -98,19 +98,19 @@ class _Run:
         self.plan, self.settings, self.oracles, self.store = plan, settings, oracles, store
         self.system, self.spec = target.system, target.spec
         self.test, self.again = test, again
-        self.checked = Checked()
+        self.report = MachineReport()
 
     # ------------------------------------------------------------------ what was found before
     def replay(self) -> None:
         stored, problems = self.store.load()
-        self.checked.problems += problems
+        self.report.problems += problems
         for kept in stored:
             try:
                 ended = self._replayed(kept)
             except ConfigError as error:
-                self.checked.problems.append(f"`{_shown(kept.path)}` was not replayed: {error}")
+                self.report.problems.append(f"`{_shown(kept.path)}` was not replayed: {error}")
                 continue
-            self.checked.replayed += 1
+            self.report.replayed += 1
             if ended is None:
                 self.store.forget(kept.trace)
                 continue
@@ -140,10 +140,10 @@ class _Run:
                 stop_at_first=not self.settings.baseline.entries, shrink=_shrunk,
             )
         )  # fmt: skip
-        self.checked.examples, self.checked.events = report.examples, report.events
+        self.report.examples, self.report.events = report.examples, report.events
         self._count({name: count["applied"] for name, count in report.oracles.items()})
         if report.refused:
-            self.checked.left_out = (
+            self.report.left_out = (
                 f"{len(report.refused)} of {len(report.configs)} configurations; the first: {report.refused[0][1]}"
             )
         for finding in report.findings:
@@ -151,9 +151,9 @@ class _Run:
         if report.interrupted:
             raise KeyboardInterrupt  # what was found until then is stored
         if report.error is not None:
-            self.checked.problems.append(f"the search ended early: {report.error}")
+            self.report.problems.append(f"the search ended early: {report.error}")
         if not report.findings:
-            self.checked.doubt = self._doubt(report)
+            self.report.doubt = self._doubt(report)
 
     def _found(self, finding: Finding) -> None:
         trace = replace(finding.trace, system=self._name, note=f"found by {self.test}")
@@ -168,7 +168,7 @@ class _Run:
     def _doubt(self, report: FuzzReport) -> str | None:
         if not report.examples:
             return "UNKNOWN: no example ended, so nothing was judged."
-        silent = [name for name in self.plan.oracles or () if not self.checked.applied[name]]
+        silent = [name for name in self.plan.oracles or () if not self.report.applied[name]]
         if not silent:
             return None
         return (
@@ -183,7 +183,7 @@ class _Run:
 
     def _count(self, applied: dict[str, int]) -> None:
         for name, times in applied.items():
-            self.checked.applied[name] += times
+            self.report.applied[name] += times
 
     def _reason(self, identity: Identity) -> str | None:
         return self.settings.baseline.reason(identity, self._name, self.system.version)
@@ -191,7 +191,7 @@ class _Run:
     def _kept(self, trace: Trace) -> Path | None:
         path, problem = self.store.keep(trace)
         if problem is not None:
-            self.checked.problems.append(problem)
+            self.report.problems.append(problem)
         return path
 
     def _fail(self, trace: Trace, ended: Ended, path: Path | None, how: str) -> None:
@@ -205,7 +205,7 @@ class _Run:
             lines = ended.lines(trace, [*commands_of(trace, self.spec, file), self.again], known)
             how += "; it did not come about again just now: the system is not deterministic"
         text = f"{plain(lines)}\nfound      {how}"
-        self.checked.failures.append(Failure(identity=ended.identity, text=text, known=known, path=path))
+        self.report.failures.append(Failure(identity=ended.identity, text=text, known=known, path=path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from specfuzz.core.notation import format_event, parse_events
 from specfuzz.core.oracle import ORACLES, Oracle
 from specfuzz.core.port import OpenOptions, System
 from specfuzz.core.snapshot import Snapshot
+from specfuzz.core.stumbles import ORACLE_FAULT, stumbler
 from specfuzz.core.trace import Trace, TraceStep
 from specfuzz.core.verdict import Identity, Violation
 from specfuzz.errors import EngineFault, NotationError, UsageError
@@ -21,8 +22,8 @@ from specfuzz.suite.systems import SystemLike, opened
 from specfuzz.suite.totals import CURRENT, applied_of
 from specfuzz.trace.replay import FAULT
 
-#: Findings that no oracle makes: of the engine itself, and of systems that compare two others.
-_NOT_ORACLES = (FAULT, "lockstep", "rerun")
+#: Findings that no oracle makes: an engine or an oracle that raised, and what systems say that compare two others.
+_NOT_ORACLES = (FAULT, ORACLE_FAULT, "lockstep", "rerun")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,8 @@ class RunResult:
         __tracebackhide__ = True
         for name in oracles:
             self._check_known(name)
-        broken = next((v for v in self.violations if not oracles or v.oracle in oracles), None)
+        asked = (v for v in self.violations if not oracles or v.oracle in oracles or stumbler(v.identity) in oracles)
+        broken = next(asked, None)
         if broken is not None:
             raise AssertionError(self._report(broken))
         if self.fault is not None:
@@ -75,9 +77,10 @@ class RunResult:
         return self
 
     def must_violate(self, oracle: str) -> RunResult:
-        """Raise AssertionError with the three clocks unless this oracle is violated; `engine-fault` is a name too.
+        """Raise AssertionError with the three clocks unless this oracle is violated.
 
-        Raises UnknownName for a name that was not judged by. Returns itself.
+        `engine-fault` and `oracle-fault` are names, too. Raises UnknownName for one that was not judged by. Returns
+        itself.
         """
         __tracebackhide__ = True
         self._check_known(oracle)
@@ -141,12 +144,11 @@ def _ran(
     state: Snapshot | None = None
     fault: EngineFault | None = None
     try:
-        session = Session(system, config, judges, tally=tally)
+        session = Session(system, config, judges, tally=tally, to_the_end=True)
         for index, event in enumerate(events):
             before = len(session.steps)
             for violation in session.step(event):
                 found.setdefault(violation.identity, violation)
-            session.violations = []  # a scenario is run to its end
             state = session.state
             if len(session.steps) == before:
                 skipped.append(index)
@@ -164,8 +166,9 @@ def _shown(result: RunResult, identity: Identity | None) -> str:
     from specfuzz.report.text import plain
 
     judges: tuple[Oracle, ...] = ()
-    if identity is not None and identity.oracle not in _NOT_ORACLES:
-        judges = (ORACLES.get(identity.oracle),)
+    if identity is not None:
+        name = stumbler(identity) or identity.oracle
+        judges = (ORACLES.get(name),) if name not in _NOT_ORACLES else ()
     steps = tuple(TraceStep(event=event) for event in result.events)
     with opened(result.system) as target:
         name = target.spec or target.system.name

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
 from specfuzz.campaign.bare import BareSystem
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Point, Scope
@@ -68,6 +72,19 @@ class Mutated(BareSystem):
         return receipt
 
 
+@dataclass(frozen=True)
+class Planted:
+    """A declared bug; its name says which of `SYSTEMS` has it."""
+
+    name: str
+    killed_by: tuple[str, ...] = ("retract-is-honest",)
+    source: str = "a test"
+    algorithm: str | None = None
+    needs: Capability = Capability.NONE
+    config: Mapping[str, Any] = field(default_factory=dict)
+    equivalent: str | None = None
+
+
 class Recording(BareSystem):
     """Keeps every event that it was ever given."""
 
@@ -88,6 +105,9 @@ class Crashing(BareSystem):
         if isinstance(event, Retract):
             raise EngineFault("KeyError: 3")
         return super().apply(event)
+
+
+SYSTEMS = {"silent-retract": Mutated, "crashing": Crashing, "harmless": BareSystem}
 
 
 class Stillborn(BareSystem):

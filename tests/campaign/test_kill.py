@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -15,24 +13,12 @@ from specfuzz.campaign.running import first_violations, run_events
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.notation import parse_events
-from specfuzz.core.oracle import Oracle
+from specfuzz.core.oracle import Oracle, Step
 from specfuzz.core.port import System
 from specfuzz.core.trace import Trace
+from specfuzz.core.verdict import Verdict
 from specfuzz.errors import ConfigError, MissingPart, TraceError, UsageError
-from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, SILENT, Crashing, Mutated, Stillborn
-
-SYSTEMS = {"silent-retract": Mutated, "crashing": Crashing, "harmless": BareSystem}
-
-
-@dataclass(frozen=True)
-class Planted:
-    name: str
-    killed_by: tuple[str, ...] = ("retract-is-honest",)
-    source: str = "a test"
-    algorithm: str | None = None
-    needs: Capability = Capability.NONE
-    config: Mapping[str, Any] = field(default_factory=dict)
-    equivalent: str | None = None
+from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, SILENT, SYSTEMS, Mutated, Planted, Stillborn, rule_of
 
 
 def kill(*mutants: Planted, **changes: object) -> KillReport:
@@ -69,6 +55,16 @@ def test_a_crash_is_a_finding_and_no_kill() -> None:
     (mutant,) = kill(Planted("crashing"), max_examples=60, seeds=1).mutants
     assert not mutant.killed
     assert mutant.seeds[0].other == ("engine-fault/engine/exception",)
+
+
+def test_an_oracle_that_stumbles_over_a_broken_engine_is_no_kill() -> None:
+    def reads_a_single_one(step: Step) -> Verdict:
+        (_only,) = step.receipt.retracted or ("nobody",)
+        return Verdict.HOLDS
+
+    clumsy = rule_of("clumsy", reads_a_single_one)
+    (mutant,) = kill(Planted("silent-retract", ("clumsy",)), oracles=(clumsy,), max_examples=60, seeds=1).mutants
+    assert not mutant.killed and mutant.seeds[0].other == ("oracle-fault/recorder/valueerror-in-clumsy",)
 
 
 def test_a_trace_that_the_clean_engine_fails_as_well_is_no_kill() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ from specfuzz.core.oracle import Step
 from specfuzz.core.trace import Trace, TraceStep
 from specfuzz.core.verdict import Verdict
 from specfuzz.errors import UsageError
-from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, SILENT, Crashing, Mutated, OnlyPageOne, rule_of
+from tests.campaign.fakes import NO_STOP, RETRACT_IS_HONEST, SILENT, SYSTEMS, OnlyPageOne, Planted, rule_of
 
-SYSTEMS = {"silent-retract": Mutated, "crashing": Crashing, "harmless": BareSystem}
 PAIR = "submit(a,2,9) submit(b,2,9) prefill(a) settle prefill(b) settle "
 
 
@@ -29,17 +27,6 @@ def trace(text: str, **config: Any) -> Trace:
 
 
 QUIET, RETRACTING = trace(PAIR + "prepare verify settle"), trace(PAIR + "retract(b) idle")
-
-
-@dataclass(frozen=True)
-class Planted:
-    name: str
-    killed_by: tuple[str, ...] = ("retract-is-honest",)
-    source: str = "a test"
-    algorithm: str | None = None
-    needs: Capability = Capability.NONE
-    config: Mapping[str, Any] = field(default_factory=dict)
-    equivalent: str | None = None
 
 
 def smoke(*mutants: Planted, **changes: Any) -> SmokeReport:
@@ -75,7 +62,7 @@ def test_an_oracle_that_stumbles_over_a_broken_engine_is_no_kill() -> None:
 
     clumsy = rule_of("clumsy", reads_a_single_one)
     (mutant,) = smoke(Planted("silent-retract", ("clumsy",)), oracles=(clumsy,)).mutants
-    assert not mutant.killed and mutant.other == ("oracle-error/ValueError",)
+    assert not mutant.killed and mutant.other == ("oracle-fault/recorder/valueerror-in-clumsy",)
 
 
 def test_a_trace_that_the_clean_engine_fails_is_used_for_nothing() -> None:

@@ -55,6 +55,22 @@ def test_a_corpus_that_ends_as_recorded_is_status_0(corpus: Path) -> None:
     assert data["verdict"] == "holds" and [trace["passed"] for trace in data["traces"]] == [True, True]
 
 
+def test_a_bug_that_nobody_planted_is_status_1_unless_a_baseline_explains_it(corpus: Path) -> None:
+    system = "rerun:mutated:leaked-forward-mode"
+    path, other = traces(corpus)
+    other.unlink()
+    path.write_bytes(path.read_bytes().replace(b"mutated:leaked-forward-mode", system.encode()))
+    baseline = corpus / "known.toml"
+    baseline.write_text(
+        f'[[known]]\nidentity = "mode-is-restored/isolation/after-event"\nsystem = "{system}"\nreason = "meant so"\n'
+    )
+    assert specfuzz("corpus", "check", corpus, "--json").status == 1
+    answer = specfuzz("corpus", "check", corpus, "--baseline", baseline, "--json")
+    assert answer.status == 0 and [trace["baseline"] for trace in answer.json["traces"]] == ["meant so"]
+    answer = specfuzz("corpus", "check", corpus, "--baseline", baseline)
+    assert answer.out.startswith("known ") and "meant so" in answer.out
+
+
 def test_a_trace_that_no_longer_fails_is_status_1(corpus: Path) -> None:
     path = traces(corpus)[0]
     path.write_bytes(path.read_bytes().replace(b"mutated:leaked-forward-mode", b"mutated:sampling-info-shared"))

@@ -90,16 +90,19 @@ def test_an_interrupted_repetition_reports_the_replays_so_far(monkeypatch: pytes
 
 def interrupted_process(*arguments: str, after: str, number: int) -> tuple[int, dict[str, object]]:
     """Start it, wait until stderr has a line with `after`, send the signal; its status and its one object."""
-    child = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "specfuzz", *arguments, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert child.stderr is not None
-    for line in child.stderr:
-        if after in line:
-            child.send_signal(number)
-            break
-    out, _err = child.communicate(timeout=120)
+    ) as child:  # fmt: skip
+        try:
+            assert child.stderr is not None
+            for line in child.stderr:
+                if after in line:
+                    child.send_signal(number)
+                    break
+            out, _err = child.communicate(timeout=120)
+        finally:
+            child.kill()  # it has ended, unless we were interrupted or it was not
     assert out.count("\n") == 1, out
     return child.returncode, json.loads(out)
 

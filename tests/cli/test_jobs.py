@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from concurrent.futures import Future
+from typing import Any
+
 import pytest
 
-from specfuzz.cli.campaigns import Errand, divided
+from specfuzz.cli import campaigns, interrupts
+from specfuzz.cli.campaigns import Errand, WorkerStopped, divided, in_processes
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.port import OpenOptions
 
@@ -37,3 +43,31 @@ def test_without_a_bound_on_examples_the_configurations_are_shared_out() -> None
     whole = errand(5, None)
     parts = divided(whole, 2)
     assert sorted(c.num_pages for part in parts for c in part.configs) == [c.num_pages for c in whole.configs]
+
+
+def handed_in_or_never(part: str) -> str:
+    if part == "never":
+        threading.Event().wait()
+    return part.upper()
+
+
+def interrupted_at_the_second_part(monkeypatch: pytest.MonkeyPatch, *parts: str) -> list[Any]:
+    """What came of the parts: two signals arrive when the first one is in, and the second one is waited for."""
+    waited: list[Future[Any]] = []
+    outcome = campaigns._outcome
+
+    def interrupting(future: Future[Any]) -> Any:
+        waited.append(future)
+        if len(waited) == 2:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        return outcome(future)
+
+    monkeypatch.setattr(campaigns, "_outcome", interrupting)
+    with interrupts.caught():
+        return in_processes(handed_in_or_never, parts, 2)
+
+
+def test_a_second_signal_ends_the_workers_and_keeps_what_they_have_handed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = interrupted_at_the_second_part(monkeypatch, "first", "never")
+    assert first == "FIRST" and isinstance(second, WorkerStopped) and second.exit_status == 143

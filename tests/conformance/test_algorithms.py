@@ -12,8 +12,10 @@ from specfuzz.conformance import run_algorithm_conformance
 from specfuzz.conformance.algorithm import CLAUSES
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
+from specfuzz.core.event import Event, Verify
 from specfuzz.core.port import System
-from specfuzz.core.snapshot import Snapshot
+from specfuzz.core.receipt import Receipt
+from specfuzz.core.snapshot import Snapshot, WriteRecord
 from specfuzz.errors import UnknownName
 from specfuzz.mutants import MUTANTS
 from specfuzz.reference.algorithms import ALGORITHMS
@@ -44,6 +46,10 @@ def publishes_twice(engine: Scheduler) -> None:
     engine.future_map.publish = twice  # type: ignore[method-assign]
 
 
+def publishes_never(engine: Scheduler) -> None:
+    engine.future_map.publish_plain = lambda batch: None  # type: ignore[method-assign]
+
+
 class WritesElsewhere(ReferenceSystem):
     """A cell behind every window changes with each event."""
 
@@ -56,6 +62,23 @@ class WritesElsewhere(ReferenceSystem):
             return seen
         cells = (*seen.device.target_v1[:-1], self.events)
         return replace(seen, device=replace(seen.device, target_v1=cells))
+
+
+class CommitsInTheNameOfAnOwner(ReferenceSystem):
+    """The ledger is written where a decode is launched, by somebody who may write it elsewhere."""
+
+    launching = False
+
+    def apply(self, event: Event) -> Receipt:
+        self.launching = isinstance(event, Verify)
+        return super().apply(event)
+
+    def snapshot(self) -> Snapshot:
+        seen = super().snapshot()
+        if not self.launching or seen.writes is None:
+            return seen
+        own = WriteRecord(rid="a", field="kv_allocated_len", old=8, new=9, writer="alloc_for_spec_decode")
+        return replace(seen, writes=(*seen.writes, own))
 
 
 class ClaimsNoDraft(ReferenceSystem):
@@ -78,6 +101,34 @@ DOUBLES: dict[str, Callable[[], System]] = {
 def test_a_bad_habit_of_a_worker_breaks_its_clause(clause: str) -> None:
     report = run_algorithm_conformance("EAGLE", clauses=(clause,), open_engine=DOUBLES[clause], max_time=0.1)
     assert [(one.name, one.passed) for one in report.clauses] == [(clause, False)], report
+
+
+#: By clause: the registered rule on which it leans, and which its double breaks.
+LEANS_ON = {
+    "runs-are-in-range": "right-draft-is-accepted",
+    "frontier-steps-by-the-run": "publish-equals-result",
+    "publishes-once-per-forward": "publishes-once",
+    "windows-are-reserved": "window-inside-the-reserve",
+}
+
+
+@pytest.mark.parametrize("clause", LEANS_ON)
+def test_a_clause_that_leans_on_a_rule_names_it(clause: str) -> None:
+    report = run_algorithm_conformance("EAGLE", clauses=(clause,), open_engine=DOUBLES[clause], max_time=0.1)
+    assert report.clauses[0].because.endswith(f"(`{LEANS_ON[clause]}`)")
+
+
+def test_whoever_writes_the_ledger_in_a_launch_breaks_the_clause_also_an_owner() -> None:
+    chosen = ("keeps-off-the-ledger",)
+    report = run_algorithm_conformance("EAGLE", clauses=chosen, open_engine=CommitsInTheNameOfAnOwner, max_time=0.1)
+    assert not report.clauses[0].passed and "`alloc_for_spec_decode` writes" in report.clauses[0].because
+
+
+def test_for_an_algorithm_without_drafts_somebody_publishes_too() -> None:
+    chosen = ("publishes-once-per-forward",)
+    opener = planted(publishes_never)
+    (judged,) = run_algorithm_conformance("NONE", clauses=chosen, open_engine=opener, max_time=0.1).clauses
+    assert not judged.passed and "published 0 times" in judged.because
 
 
 def test_no_clause_of_an_algorithm_is_without_one_that_breaks_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from specfuzz.core.notation import parse_events
 from specfuzz.core.oracle import Oracle, Reachable, Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import Snapshot
-from specfuzz.core.verdict import Identity, Verdict, Violation
+from specfuzz.core.verdict import Clash, Identity, Verdict, Violation
 from specfuzz.errors import EngineFault
 from specfuzz.session import Session
 from tests.trace.toy import ORACLES, ToySystem
@@ -84,6 +85,25 @@ def test_a_violation_ends_the_session() -> None:
     assert session.violations[0].event_index == 3 and len(session.steps) == 4 and session.skipped == 1
 
 
+def test_a_session_that_runs_to_the_end_goes_on_behind_a_violation() -> None:
+    events = parse_events("submit(a,4,9) prefill(a) settle retract(a) submit(b,4,9)")
+    session = Session(ToySystem("leak"), EngineConfig(), ORACLES, to_the_end=True)
+    found = [[violation.oracle for violation in session.step(event)] for event in events]
+    assert found == [[], [], [], ["pages-conserved"], ["pages-conserved"]]
+    assert [violation.event_index for violation in session.violations] == [4]
+    assert session.skipped == 0 and not session.over
+
+
+def test_a_fault_ends_also_a_session_that_runs_to_the_end() -> None:
+    session = Session(ToySystem("crash"), EngineConfig(), ORACLES, to_the_end=True)
+    *events, crashing, behind = parse_events("submit(a,4,9) prefill(a) prepare verify abort(a) settle")
+    for event in events:
+        session.step(event)
+    with pytest.raises(EngineFault):
+        session.step(crashing)
+    assert session.over and session.step(behind) == [] and session.skipped == 1
+
+
 def test_the_trace_expects_the_first_violation() -> None:
     session = run("submit(a,4,9) prefill(a) settle retract(a)", ToySystem("leak"))
     assert session.trace().expected == Identity("pages-conserved", "kv_allocator", "after-event")
@@ -110,6 +130,52 @@ def oracle(answer: object, scope: Scope = Scope.RUN) -> Oracle:
 def test_an_oracle_that_returns_nonsense_is_a_type_error_that_names_it(nonsense: object, scope: Scope) -> None:
     with pytest.raises(TypeError, match="`odd` returned"):
         run("submit(a,4,9) prefill(a)", oracles=(oracle(nonsense, scope),))
+
+
+def clumsy(name: str = "clumsy", scope: Scope = Scope.RUN) -> Oracle:
+    def check(step: Step, *subject: object) -> Verdict:
+        return Verdict.HOLDS if step.index < 2 else (Verdict.HOLDS, Verdict.HOLDS)[step.index]
+
+    return replace(oracle(Verdict.HOLDS, scope), name=name, check=check)
+
+
+@pytest.mark.parametrize("scope", [Scope.RUN, Scope.REQUEST, Scope.POOL])
+def test_an_oracle_that_raises_is_a_finding_that_names_it_and_the_line(scope: Scope) -> None:
+    tally = Tally()
+    session = Session(ToySystem(), EngineConfig(), (clumsy(scope=scope),), tally=tally)
+    for event in parse_events("submit(a,4,9) submit(b,4,9) prefill(a) settle"):
+        session.step(event)
+    found = session.violations[0]
+    assert found.identity == Identity("oracle-fault", "recorder", "indexerror-in-clumsy") and found.event_index == 2
+    assert "IndexError: tuple index out of range at `return Verdict.HOLDS if step.index < 2" in found.values
+    assert session.over and session.trace().expected == found.identity
+    count = tally.of("clumsy")
+    assert (count.violated, count.unsure) == (0, len(session.violations)), "it has not judged"
+
+
+def test_behind_an_oracle_that_raises_the_others_judge_and_their_violations_stand_in_front() -> None:
+    run_rule = replace(oracle(Clash("1 == 2", "1", "2")), name="broken")
+    goal = Reachable(name="goal", reached=lambda step: bool((1,)[step.index]), doc="raises as well")
+    rules = (clumsy("first"), run_rule, clumsy("second"))
+    session = Session(ToySystem(), EngineConfig(), rules, (goal,), to_the_end=True)
+    for event in parse_events("submit(a,4,9) submit(b,4,9) submit(c,4,9)"):
+        session.step(event)
+    found = [(violation.oracle, violation.phase) for violation in session.violations]
+    assert found == [
+        ("broken", "after-event"), ("oracle-fault", "indexerror-in-first"), ("oracle-fault", "indexerror-in-second"),
+        ("oracle-fault", "indexerror-in-goal"),
+    ]  # fmt: skip
+
+
+def test_a_receipt_that_makes_no_sense_is_a_fault() -> None:
+    class Inventing(ToySystem):
+        def apply(self, event: Event) -> Receipt:
+            return replace(super().apply(event), retracted=("nobody",))
+
+    session = Session(Inventing(), EngineConfig(), ORACLES)
+    with pytest.raises(EngineFault, match=r"the receipt of `submit\(a,4,9\)` makes no sense \(KeyError: 'nobody'\)"):
+        session.step(parse_events("submit(a,4,9)")[0])
+    assert session.over and len(session.steps) == 1
 
 
 def test_verdicts_are_counted_across_sessions() -> None:

@@ -6,15 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specfuzz.conformance.walks import Walk
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Prefill, Prepare, Submit, Verify
 from specfuzz.core.legality import Ledger
 from specfuzz.core.receipt import NOTHING, Receipt
+from specfuzz.session import Session
 from specfuzz.state_machine import decoding
 from specfuzz.state_machine.offers import offers
 from specfuzz.state_machine.scenes import Scene
 from specfuzz.state_machine.strategies import FIRST_ROLL, LAST_ROLL, accept_patterns, engine_configs, rolls, submits
 from specfuzz.state_machine.tempers import GENTLE, STRONG, temper_of
+from specfuzz.systems.reference import ReferenceSystem
 
 BITS = range(1 << decoding.ARGUMENT_BITS)
 
@@ -35,6 +38,22 @@ def ledger_with_a_running_row(config: EngineConfig = PLAIN, max_new: int = 20) -
 def test_a_submitted_request_fits_every_configuration(data: st.DataObject) -> None:
     config = data.draw(engine_configs())
     assert Ledger(config).admits(data.draw(submits(config)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_scene_sees_who_may_be_launched_as_the_ledger_does(seed: int) -> None:
+    config = EngineConfig(mixed_chunk=True, chunked_prefill=True, num_pages=60, max_reqs=3)
+    session, walk = Session(ReferenceSystem(check_races=False), config, ()), Walk(seed, config, 80)
+    event = walk(session.ledger, None)
+    seen = set()
+    while event is not None:
+        session.step(event)
+        scene, ledger = Scene(session.ledger), session.ledger
+        assert (scene.waiting, scene.running) == (ledger.waiting(), ledger.running())
+        assert (scene.chunked, scene.live) == (ledger.chunked() is not None, len(ledger.live()))
+        seen |= {scene.chunked, bool(scene.waiting)}
+        event = walk(ledger, session.steps[-1].receipt)
+    assert seen == {True, False}
 
 
 def test_prompts_and_caps_reach_their_extremes() -> None:

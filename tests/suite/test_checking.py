@@ -23,7 +23,7 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event, Retract
 from specfuzz.core.receipt import Receipt
 from specfuzz.errors import ConfigError, UnknownName
-from specfuzz.suite.checking import Checked, check
+from specfuzz.suite.checking import MachineReport, check
 from specfuzz.suite.machine import machine
 from specfuzz.suite.settings import Settings
 from specfuzz.systems.reference import ReferenceSystem
@@ -36,7 +36,7 @@ TEST = "test_mine.py::TestMine"
 ONE = EngineConfig()
 
 
-def checked(tmp_path: Path, system: Any = BUG, *, config: Any = ONE, oracles: Any = None, **more: Any) -> Checked:
+def checked(tmp_path: Path, system: Any = BUG, *, config: Any = ONE, oracles: Any = None, **more: Any) -> MachineReport:
     database = more.pop("database", None)
     settings = Settings(corpus=tmp_path / "corpus", seed=1, **{"max_examples": 8, **more})
     plan = machine(system, config, oracles).plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from specfuzz.campaign.bare import BareSystem
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event, Prepare, Settle
 from specfuzz.core.receipt import Receipt
+from specfuzz.core.snapshot import Snapshot
 from specfuzz.errors import ConfigError, NotationError, UnknownName, UsageError
 from specfuzz.suite.run import run
 from specfuzz.suite.totals import CURRENT, Totals
@@ -89,6 +91,22 @@ def test_what_an_engine_raises_spoils_every_claim_but_its_own() -> None:
     text = claim(result)
     assert "engine-fault" in text and "ZeroDivisionError: division by zero (test_run.py:" in text
     assert result.must_violate("engine-fault").fault is not None
+
+
+class Empty(ReferenceSystem):
+    """Prepares a batch of nobody, as a snapshot says."""
+
+    def snapshot(self) -> Snapshot:
+        seen = super().snapshot()
+        return replace(seen, reqs={}) if seen.prepared else seen
+
+
+def test_an_oracle_that_can_not_read_a_snapshot_spoils_every_claim_of_it() -> None:
+    events, name = "submit(a,4,3) prefill(a) settle prepare", "no-dead-row-launched"
+    result = run(Empty, events, oracles=[name, "ledger-in-order"]).must_violate("oracle-fault")
+    assert f"VIOLATED oracle-fault [host, recorder, keyerror-in-{name}]" in claim(result)
+    assert "KeyError: 'a' at `req = step.after.reqs[rid]`" in claim(result, name)
+    result.must_hold("ledger-in-order")
 
 
 class Stillborn(BareSystem):

@@ -29,7 +29,7 @@ from specfuzz.systems.sglang.versions import Engine
 from specfuzz.systems.sglang.worker import Publish, ToyWorker
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Shape:
     """The tree of one right branch as tables. nodes: 1 to K - 1. depths, parents: (K,), the root's parent is itself.
 

@@ -105,19 +105,25 @@ def _mirror_rebuilt(engine: Engine, swap: Swap) -> None:
     swap(engine.ScheduleBatch, "mix_with_running", factory)
 
 
+def _around_extend_results(engine: Engine, swap: Swap, around: Callable[[Any, Callable[[], None]], None]) -> None:
+    """Let around(batch, process) stand where the result of an extend is processed; process() does what is due there."""
+
+    def factory(original: Any) -> Any:
+        return lambda self, batch, result: around(batch, lambda: original(self, batch, result))
+
+    swap(engine.ResultProcessor, "process_batch_result_prefill", factory)
+
+
 def _taken_for(engine: Engine, swap: Swap, algorithm: str | None) -> None:
     """Let the processing of an extend's result take the batch for one of another algorithm."""
 
-    def factory(original: Any) -> Any:
-        def process_batch_result_prefill(self: Any, batch: Any, result: Any) -> None:
-            found = batch.spec_algorithm
-            batch.spec_algorithm = engine.SpeculativeAlgorithm.from_string(algorithm)
-            original(self, batch, result)
-            batch.spec_algorithm = found
+    def mistaken(batch: Any, process: Callable[[], None]) -> None:
+        found = batch.spec_algorithm
+        batch.spec_algorithm = engine.SpeculativeAlgorithm.from_string(algorithm)
+        process()
+        batch.spec_algorithm = found
 
-        return process_batch_result_prefill
-
-    swap(engine.ResultProcessor, "process_batch_result_prefill", factory)
+    _around_extend_results(engine, swap, mistaken)
 
 
 @bug(
@@ -148,17 +154,14 @@ def _plain_committed(engine: Engine, swap: Swap) -> None:
 def _commit_more(engine: Engine, swap: Swap, more: Callable[[Any, Any], bool]) -> None:
     """Commit one more token of every live row of a settled extend for which more(batch, req)."""
 
-    def factory(original: Any) -> Any:
-        def process_batch_result_prefill(self: Any, batch: Any, result: Any) -> None:
-            before = [len(req.output_ids) for req in batch.reqs]
-            original(self, batch, result)
-            for req, length in zip(batch.reqs, before, strict=True):
-                if len(req.output_ids) > length and not req.finished():
-                    req.kv.kv_committed_len += more(batch, req)
+    def process_batch_result_prefill(batch: Any, process: Callable[[], None]) -> None:  # an owner's name
+        before = [len(req.output_ids) for req in batch.reqs]
+        process()
+        for req, length in zip(batch.reqs, before, strict=True):
+            if len(req.output_ids) > length and not req.finished():
+                req.kv.kv_committed_len += more(batch, req)
 
-        return process_batch_result_prefill
-
-    swap(engine.ResultProcessor, "process_batch_result_prefill", factory)
+    _around_extend_results(engine, swap, process_batch_result_prefill)
 
 
 @bug(
