@@ -158,6 +158,26 @@ def resuming_changes_no_text(evidence: Evidence) -> Answer:
     return holds(f"{retractions} retractions") if retractions else unjudged("every retraction was refused")
 
 
+@clause("batch-order-changes-no-text")
+def batch_order_changes_no_text(evidence: Evidence) -> Answer:
+    """Requests that come in another order, so that they stand in other rows, put out what they put out before."""
+    runs = 0
+    for config in evidence.configs:
+        submits, stops = typical_requests(config)
+        ours = evidence.serve(config)
+        for order in (submits[::-1], (*submits[2:], *submits[:2])):
+            loop = Loop(order, accept=mixed_runs(config), stops=stops)
+            theirs = evidence.play(config, loop, most=MOST_SERVED)
+            if ours.stopped is not None or theirs.stopped is not None:
+                return unjudged(str(ours.stopped or theirs.stopped))
+            wrong = _compared(outputs(ours), outputs(theirs))
+            if wrong:
+                return broken(f"{config.label()}, submitted as {', '.join(one.rid for one in order)}: {wrong}")
+            runs += 1
+    return holds(f"{runs} runs in another order")
+
+
 CLAUSES = (
     text_is_plain_decoding, speculation_changes_no_text, overlap_changes_no_text, resuming_changes_no_text,
+    batch_order_changes_no_text,
 )  # fmt: skip

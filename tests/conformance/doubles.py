@@ -413,6 +413,14 @@ class CorruptsWhatItRetracts(Telling):
         return receipt
 
 
+@breaks("batch-order-changes-no-text")
+class ReadsTheFirstRequestAnew(ReferenceSystem):
+    def apply(self, event: Event) -> Receipt:
+        if isinstance(event, Submit) and not self.reqs:
+            event = replace(event, shared_len=0)
+        return super().apply(event)
+
+
 @breaks("draining-ends")
 class AdmitsOnlyOnce(ReferenceSystem):
     def apply(self, event: Event) -> Receipt:
