@@ -107,7 +107,8 @@ class BatchView:
 
     name: "running", "prepared" or "last". seq_lens: device values by peek (None when the batch has no such tensor or it
     can't be read). seq_lens_cpu: host mirror or None. future_indices: relay rows bound to its spec_info, None if unset.
-    forward_mode: as the scheduler sees it.
+    forward_mode: as the scheduler sees it. penalized: by row, the output tokens that its penalties have counted, None
+    where that can't be seen.
     """
 
     name: str
@@ -117,6 +118,7 @@ class BatchView:
     seq_lens: tuple[int, ...] | None = None
     seq_lens_cpu: tuple[int, ...] | None = None
     future_indices: tuple[int, ...] | None = None
+    penalized: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +210,8 @@ class LaunchView:
     writes through the isolation); None where that can't be known.
     entry, exit: None until the operation ran. publishes: how often the worker published. settled: now or earlier.
     entry_now, exit_now: whether entry or exit were recorded by this very event, so that an oracle judges them once.
-    grammar_advanced: the FSMs of its rows have accepted its result, although it is unsettled.
+    grammar_advanced: the FSMs of its rows have accepted its result, although it is unsettled. penalized: what the
+    penalties of its rows had counted in the sampling_info that the worker got, None where that can't be seen.
     """
 
     number: int
@@ -231,6 +234,7 @@ class LaunchView:
     entry_now: bool = False
     exit_now: bool = False
     grammar_advanced: bool = False
+    penalized: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,11 @@ from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.races import Access
 from specfuzz.mutants import mutant
 from specfuzz.reference.isolation import KeepAliveRing
-from specfuzz.reference.req import SamplingBatchInfo
+from specfuzz.reference.req import Req
+from specfuzz.reference.sampling import Penalizer, SamplingBatchInfo
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
+from specfuzz.reference.spec_info import GenerationBatchResult
 
 
 @mutant(
@@ -67,6 +69,45 @@ def in_place_write(engine: Scheduler) -> None:
 def ring_of_one(engine: Scheduler) -> None:
     """The keep-alive ring covers one launch instead of two."""
     engine.forward.ring = KeepAliveRing(1)
+
+
+@mutant(
+    "penalties-of-the-old-rows",
+    source="sglang #7613",
+    killed_by=("penalties-count-once", "forward-sees-its-penalties"),
+)
+def penalties_of_the_old_rows(engine: Scheduler) -> None:
+    """A filter leaves out the sampling state, which keeps a row for every request that was ever in the batch."""
+
+    class Unfiltered(Penalizer):
+        def filter(self, keep: list[int]) -> None:
+            """Keeps all."""
+
+    new_batch = engine._new_batch
+
+    def _new_batch(reqs: list[Req], mode: ForwardMode) -> ScheduleBatch:
+        batch = new_batch(reqs, mode)
+        batch.sampling_info = SamplingBatchInfo(Unfiltered(len(reqs)))
+        return batch
+
+    engine._new_batch = _new_batch  # type: ignore[method-assign]
+
+
+@mutant(
+    "penalties-counted-by-the-forward",
+    source="sglang 0.5.23 SamplingBatchInfo.copy_for_forward",
+    killed_by=("penalties-count-once",),
+)
+def penalties_counted_by_the_forward(engine: Scheduler) -> None:
+    """The launch counts the last tokens of a decode once more."""
+    run = engine.forward.run_batch
+
+    def run_batch(batch: ScheduleBatch) -> GenerationBatchResult:
+        if not batch.forward_mode.is_extend():
+            batch.cumulate_penalty_output_tokens()
+        return run(batch)
+
+    engine.forward.run_batch = run_batch  # type: ignore[method-assign]
 
 
 class _Shared(SamplingBatchInfo):

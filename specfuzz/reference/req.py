@@ -157,23 +157,3 @@ class Req:
         self.inflight_middle_chunks = 0
         self.extend_batch_idx = 0
         self.decode_batch_idx = 0
-
-
-class Penalizer:
-    """Accumulates emitted tokens; stateful, so exactly one batch object may drive it."""
-
-    __slots__ = ("accumulated",)
-
-    def __init__(self) -> None:
-        self.accumulated = 0
-
-
-@dataclass(slots=True)
-class SamplingBatchInfo:
-    """Sampling inputs of a batch. penalizer: only the scheduler's own copy holds it."""
-
-    penalizer: Penalizer | None = None
-
-    def copy_for_forward(self) -> SamplingBatchInfo:
-        """A forward-only view without the penalizer, so that several internal forwards can't accumulate twice."""
-        return SamplingBatchInfo()

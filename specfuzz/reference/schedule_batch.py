@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from specfuzz.gpu.device import Buffer, Stream
-from specfuzz.reference.req import Req, SamplingBatchInfo
+from specfuzz.reference.req import Req
 from specfuzz.reference.req_to_token_pool import ReqToTokenPool
+from specfuzz.reference.sampling import SamplingBatchInfo
 from specfuzz.reference.spec_info import EagleDraftInput, EagleVerifyInput, concat_kernel, gather_rows_kernel
 from specfuzz.reference.streams import Streams
 
@@ -102,6 +103,12 @@ class ScheduleBatch:
         device = self.streams.device
         return device.buffer(device.arrays.array(values), name)
 
+    def cumulate_penalty_output_tokens(self) -> None:
+        """Let the penalties count the last token that the host knows of every row, the prompt's before any output."""
+        if self.sampling_info is not None and self.sampling_info.penalizer is not None:
+            last = [req.output_ids[-1] if req.output_ids else req.origin_input_ids[-1] for req in self.reqs]
+            self.sampling_info.penalizer.cumulate_output_tokens(last)
+
     # ------------------------------------------------------------------ filter and merge, always out of place
     def filter_batch(self, exclude: tuple[Req, ...] = ()) -> list[Req]:
         """Keep the rows that are neither finished, retracted nor excluded; returns those that left."""
@@ -124,6 +131,8 @@ class ScheduleBatch:
         self.seq_lens = self._gather(self.seq_lens, keep, "seq_lens")
         self.seq_lens_cpu = None if self.seq_lens_cpu is None else [self.seq_lens_cpu[i] for i in keep]
         self.filter_spec_info(keep)
+        if self.sampling_info is not None:
+            self.sampling_info.filter_batch(keep)
 
     def filter_spec_info(self, keep: list[int]) -> None:
         """Forward the filter to the relay binding: indices under overlap, tensors otherwise."""
@@ -150,6 +159,8 @@ class ScheduleBatch:
         self.req_pool_indices = self.to_device(self.req_pool_indices_cpu, "req_pool_indices")
         self.out_cache_loc = None
         self._merge_spec_info(other.spec_info)
+        if self.sampling_info is not None and other.sampling_info is not None:
+            self.sampling_info.merge_batch(other.sampling_info)
 
     def _merge_spec_info(self, theirs: EagleDraftInput | EagleVerifyInput | None) -> None:
         mine = self.spec_info

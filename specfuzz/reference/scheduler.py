@@ -23,10 +23,11 @@ from specfuzz.reference.kv_pool import KVPool
 from specfuzz.reference.model import Weights
 from specfuzz.reference.prefill_adder import PrefillAdder
 from specfuzz.reference.radix_cache import RadixCache
-from specfuzz.reference.req import Penalizer, Req, SamplingBatchInfo
+from specfuzz.reference.req import Req
 from specfuzz.reference.req_to_token_pool import ReqToTokenPool
 from specfuzz.reference.result_processor import SchedulerBatchResultProcessor, Settled
 from specfuzz.reference.retraction import Retraction, Retractor
+from specfuzz.reference.sampling import Penalizer, SamplingBatchInfo
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
 from specfuzz.reference.streams import open_streams
@@ -240,7 +241,7 @@ class Scheduler:
         """Reserve (speculative) or claim (plain) the KV of the next decode; one tick of the decode clock."""
         batch.forward_mode = ForwardMode.DECODE
         batch.extend_lens = batch.prefix_lens = None
-        batch.sampling_info = SamplingBatchInfo(penalizer=Penalizer())
+        batch.cumulate_penalty_output_tokens()
         for req in batch.reqs:
             req.decode_batch_idx += 1
         if self.config.speculative:
@@ -318,6 +319,6 @@ class Scheduler:
     def _new_batch(self, reqs: list[Req], mode: ForwardMode) -> ScheduleBatch:
         return ScheduleBatch(
             streams=self.streams, spec_algorithm=self.config.algorithm, reqs=reqs,
-            forward_mode=mode, sampling_info=SamplingBatchInfo(penalizer=Penalizer()),
+            forward_mode=mode, sampling_info=SamplingBatchInfo(penalizer=Penalizer(len(reqs))),
             spec_info=EagleDraftInput() if self.config.speculative else None,
         )  # fmt: skip

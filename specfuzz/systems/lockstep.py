@@ -77,6 +77,8 @@ OWNERS: dict[str, Owner] = {
     "receipt.evicted": Owner.RADIX_CACHE,
     **{f"relay.{name}": Owner.FUTURE_MAP for name in ("rids", *RELAY_FIELDS, "topk_seeds")},
     "batch.forward_mode": Owner.ISOLATION,
+    "batch.penalized": Owner.SAMPLER,
+    "launch.penalized": Owner.ISOLATION,
     "batch.seq_lens": Owner.SPEC_WORKER,
     **{f"launch.{name}": Owner.FUTURE_MAP for name in ENTRY_FIELDS},
     **{f"launch.{name}": Owner.SPEC_WORKER for name in EXIT_FIELDS},
@@ -109,11 +111,13 @@ def host_cells(snapshot: Snapshot, receipt: Receipt) -> dict[Cell, Any]:
     for batch in snapshot.batches:
         cells["batch.forward_mode", batch.name] = batch.forward_mode
         cells["batch.rids", batch.name] = batch.rids
+        cells["batch.penalized", batch.name] = MISSING if batch.penalized is None else batch.penalized
     for launch in snapshot.launches:
         cells["launch.mode", str(launch.number)] = launch.mode
         cells["launch.rids", str(launch.number)] = launch.rids
         cells["launch.dead", str(launch.number)] = launch.dead
         cells["launch.grammar_advanced", str(launch.number)] = launch.grammar_advanced
+        cells["launch.penalized", str(launch.number)] = MISSING if launch.penalized is None else launch.penalized
         cells.update(_worker_cells(launch))
     return cells
 

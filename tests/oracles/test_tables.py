@@ -20,6 +20,7 @@ from tests.oracles import (
     rows_pools,
     rows_requests,
     rows_results,
+    rows_sampling,
     rows_scheduler,
     rows_tree,
     rows_twins,
@@ -38,6 +39,7 @@ TABLES: dict[str, Rows] = (
     | rows_liveness.ROWS
     | rows_tree.ROWS
     | rows_grammar.ROWS
+    | rows_sampling.ROWS
 )
 GOALS = rows_twins.GOALS | rows_chunks.GOALS | rows_liveness.GOALS | rows_tree.GOALS | rows_grammar.GOALS
 NAMES = sorted(TABLES)

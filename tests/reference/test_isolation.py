@@ -9,14 +9,14 @@ import pytest
 
 from specfuzz.gpu.device import Buffer
 from specfuzz.reference.isolation import KeepAliveRing, forward_isolation
-from specfuzz.reference.req import Penalizer, SamplingBatchInfo
+from specfuzz.reference.sampling import Penalizer, SamplingBatchInfo
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.spec_info import EagleDraftInput, EagleVerifyInput
 from tests.reference.memory import open_engine
 
 
 def open_batch(algorithm: str = "EAGLE") -> ScheduleBatch:
-    batch = ScheduleBatch(open_engine().streams, algorithm, sampling_info=SamplingBatchInfo(Penalizer()))
+    batch = ScheduleBatch(open_engine().streams, algorithm, sampling_info=SamplingBatchInfo(Penalizer(0)))
     batch.bind_seq_lens([4])
     batch.spec_info = EagleDraftInput(future_indices=(1,))
     return batch

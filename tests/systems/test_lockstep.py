@@ -102,7 +102,14 @@ def test_it_is_a_system_that_compares() -> None:
 def test_equal_systems_have_no_difference_and_every_field_counts() -> None:
     found, system = differences(STATE)
     assert not found and not system.excluded
-    assert set(system.uncompared) == {"relay.topk_index", "relay.hidden", "metrics", "chunked"}  # neither shows them
+    assert set(system.uncompared) == {
+        "relay.topk_index",
+        "relay.hidden",
+        "metrics",
+        "chunked",
+        "batch.penalized",
+        "launch.penalized",
+    }  # neither shows them
     for field in ("req.kv_committed_len", "pool.free_pages", "relay.new_seq_len", "batch.seq_lens", "receipt.mode"):
         assert system.compared[field] == 1
 

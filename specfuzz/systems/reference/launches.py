@@ -16,6 +16,7 @@ from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.device import Buffer, Event
 from specfuzz.gpu.memory import Watch
 from specfuzz.gpu.races import Access
+from specfuzz.reference.sampling import Penalties
 from specfuzz.reference.schedule_batch import ForwardMode, ScheduleBatch
 from specfuzz.reference.scheduler import Scheduler
 from specfuzz.reference.spec_info import EagleDraftInput, GenerationBatchResult
@@ -49,6 +50,7 @@ class LaunchRecord:
         self.exit: WorkerExit | None = None
         self.grammar_advanced = False
         self.samples_later = False
+        self.penalized: Penalties | None = None
         self.returned: Event | None = None  # behind all that the worker has enqueued
         self.outputs: tuple[Watch, Watch | None, Watch, int] | None = None  # ids, accept_lens, new_seq_lens, stride
         self.tree: tuple[Watch, ...] | None = None  # accept_index, targets and sources of the move, bonus_tokens
@@ -83,7 +85,7 @@ class LaunchRecord:
             sampling_copied=self.sampling_copied, mode_after=self.mode_after, held_changed=held_changed,
             entry=self.entry, exit=self.exit, publishes=self.publishes, published=published, settled=self.settled,
             entry_now=entered and not self._told[0], exit_now=exited and not self._told[1],
-            grammar_advanced=self.grammar_advanced,
+            grammar_advanced=self.grammar_advanced, penalized=self.penalized,
         )  # fmt: skip
         self._told = (entered, exited)
         return self._last
@@ -194,6 +196,7 @@ class LaunchWatcher:
         record.sampling_copied = batch.sampling_info is not self._sampling_outside
         self._bindings = vars(batch).copy()
         self._bindings["sampling_info"] = self._sampling_outside
+        record.penalized = None if batch.sampling_info is None else batch.sampling_info.penalties
         self._launch_entry_probe(record, batch)
         result = self._work(batch, on_publish)
         frontier = batch.seq_lens if result.new_seq_lens is None else result.new_seq_lens

@@ -164,7 +164,7 @@ class Viewer:
         future = info.future_indices if isinstance(info, EagleDraftInput) else None
         facts = (
             batch.reqs[:], batch.forward_mode, None if lens is None else lens.id, progress, batch.seq_lens_cpu, future,
-            batch.req_pool_indices_cpu,
+            batch.req_pool_indices_cpu, None if batch.sampling_info is None else batch.sampling_info.penalties,
         )  # fmt: skip
         known = self._batches.get(name)
         if known is not None and known[0] == facts:
@@ -173,6 +173,7 @@ class Viewer:
             name=name, rids=tuple([req.rid for req in batch.reqs]), forward_mode=batch.forward_mode.value,
             req_pool_indices=tuple(batch.req_pool_indices_cpu), seq_lens=_peek(lens),
             seq_lens_cpu=None if batch.seq_lens_cpu is None else tuple(batch.seq_lens_cpu), future_indices=future,
+            penalized=facts[-1],
         )  # fmt: skip
         self._batches[name] = (facts, view)
         return view

@@ -18,7 +18,7 @@ import torch
 
 from specfuzz.core.config import EngineConfig
 from specfuzz.errors import ConfigError
-from specfuzz.systems.sglang import kernels
+from specfuzz.systems.sglang import kernels, penalties
 from specfuzz.systems.sglang.content import ToyModel
 from specfuzz.systems.sglang.drives import check_config
 from specfuzz.systems.sglang.trees import TreeWorker
@@ -108,6 +108,7 @@ class Rig:
         check_config(config)
         logging.getLogger("sglang").setLevel(logging.CRITICAL)
         kernels.install(engine)
+        penalties.install(engine)
         self.engine = engine
         self.config = config
         self.algorithm = engine.SpeculativeAlgorithm.from_string(config.algorithm if config.speculative else None)

@@ -10,6 +10,7 @@ import torch
 
 from specfuzz.core.snapshot import LaunchView, WorkerEntry, WorkerExit
 from specfuzz.systems.sglang.harness import Rig
+from specfuzz.systems.sglang.penalties import Penalties, counted
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +33,7 @@ class Launch:
     mode_after: str | None = None
     entry: WorkerEntry | None = None
     exit: WorkerExit | None = None
+    penalized: Penalties | None = None
     publishes: int = 0
     published: tuple[int, ...] | None = None
     batch: Any = None
@@ -63,6 +65,7 @@ class Launch:
             settled=settled,
             entry_now=entered and self.entry is not None,
             exit_now=left and self.exit is not None,
+            penalized=self.penalized,
             grammar_advanced=not settled and self.result.grammar_advanced,
         )
 
@@ -124,6 +127,7 @@ class LaunchLog:
             return
         launch.bound = {name: getattr(batch, name) for name in self._fields}
         launch.bound["sampling_info"] = launch.sampling_info
+        launch.penalized = counted(batch.sampling_info)
         launch.sampling_copied = batch.sampling_info is not launch.sampling_info
         launch.held = {
             name: (value, value.clone()) for name, value in launch.bound.items() if isinstance(value, torch.Tensor)

@@ -20,6 +20,7 @@ from specfuzz.core.snapshot import (
     Snapshot,
 )
 from specfuzz.systems.sglang.driver import Driver
+from specfuzz.systems.sglang.penalties import counted
 from specfuzz.systems.sglang.rids import event_rid
 
 
@@ -238,6 +239,7 @@ def _batch_view(name: str, batch: Any) -> BatchView:
         seq_lens=_values(batch.seq_lens),
         seq_lens_cpu=_values(batch.seq_lens_cpu),
         future_indices=_values(future),
+        penalized=None if batch.sampling_info is None else counted(batch.sampling_info),
     )
 
 

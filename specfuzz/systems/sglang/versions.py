@@ -81,6 +81,8 @@ NAMES: dict[str, tuple[str, str, str]] = {
     "reserve_per_decode": ("mem_cache.allocation_sizing", "get_alloc_reserve_per_decode", "the decode reserve"),
     "extra_context_len": ("mem_cache.allocation_sizing", "get_req_to_token_extra_context_len", "the row width"),
     "release_kv_cache": ("mem_cache.common", "release_kv_cache", "the release path"),
+    "BatchedPenalizer": ("sampling.penaltylib.orchestrator", "_BatchedPenalizer", "penalties"),
+    "SamplingBatchInfo": ("sampling.sampling_batch_info", "SamplingBatchInfo", "penalties"),
     "BaseGrammarObject": ("constrained.base_grammar_backend", "BaseGrammarObject", "constrained requests"),
     "GrammarTree": ("speculative.spec_utils", "GrammarTree", "the vocab masks of a verify"),
     "build_grammar_vocab_mask": ("speculative.spec_utils", "build_grammar_vocab_mask", "the vocab masks of a verify"),
@@ -98,6 +100,7 @@ MODULES: dict[str, str] = {
     "eagle_utils": "speculative.eagle_utils",
     "radix_cache": "mem_cache.radix_cache",
     "spec_utils": "speculative.spec_utils",
+    "penaltylib": "sampling.penaltylib",
 }
 
 #: attribute of `Engine` -> members that must exist on it (a method, or a dataclass field)
@@ -159,6 +162,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
         "resolve_mixed_spec_tails",
     ),
     "RadixCache": ("checkpoint", "match_prefix", "evict", "lock", "unlock", "evictable_size", "protected_size"),
+    "SamplingBatchInfo": ("copy_for_forward", "update_penalties", "filter_batch", "merge_batch"),
     "ReqToTokenPool": ("alloc", "free", "available_size"),
     "PrefillAdder": ("add_one_req", "add_chunked_req"),
     "SpeculativeAlgorithm": ("supports_mixed_chunk",),

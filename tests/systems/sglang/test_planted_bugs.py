@@ -49,6 +49,7 @@ SCRIPTS: dict[str, tuple[Event, ...]] = {
     "mixed-tail-committed-twice": (*MIXED, Settle()),
     "mixed-prefill-committed": (*MIXED, Settle()),
     "draft-guesses-at-chunk-end": parse_events("submit(a,8,8) prefill(a,4) settle prefill(a,4) settle"),
+    "penalties-counted-twice": START,
     "grammar-run-kept-whole": (*CONSTRAINED, *ROUND),
     "grammar-advanced-twice": (*CONSTRAINED, *ROUND[:2]),
     "grammar-barrier-dropped": (Submit("a", 4, 8, 0, 2), *CONSTRAINED[1:], *ROUND[:2]),

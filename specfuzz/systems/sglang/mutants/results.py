@@ -135,3 +135,23 @@ def _retract_keeps_committed(engine: Engine, swap: Swap) -> None:
         return reset
 
     swap(engine.Req, "reset_for_retract", factory)
+
+
+@bug(
+    "penalties-counted-twice",
+    Owner.SAMPLER,
+    ("penalties-count-once",),
+    needs=_SPECULATIVE,
+    source="cumulate_penalty_output_tokens in eagle_prepare_for_decode",
+)
+def _penalties_twice(engine: Engine, swap: Swap) -> None:
+    """A prepare feeds the last output token to the penalties, and so does the one behind it."""
+
+    def factory(original: Any) -> Any:
+        def cumulate(self: Any) -> None:
+            original(self)
+            original(self)
+
+        return cumulate
+
+    swap(engine.ScheduleBatch, "cumulate_penalty_output_tokens", factory)
