@@ -51,6 +51,7 @@ class Device:
         self._access: Access = Access(self._races) if check_races else NoAccess(self._races)
         self._streams: dict[str, Any] = {}
         self._buffers = 0
+        self._closed = False
         for name in STREAMS:
             self.stream(name)
 
@@ -120,6 +121,11 @@ class Device:
         """The races found since the last call, among operations that have run. Each kind of pair once per run."""
         return self._races.take()
 
+    def close(self) -> None:
+        """The end: what was not run never will be. Streams and devices hold each other: only the gc frees open ones."""
+        self._streams.clear()
+        self._closed = True
+
     # ---- what the two devices fill in
 
     def _adopt(self, memory: Memory) -> Memory:
@@ -168,6 +174,8 @@ class Device:
         (shadow.write if writes else shadow.read)(stamp, rows)
 
     def _free(self, memory: Memory) -> None:
+        if self._closed:
+            return
         home, host = memory.home, self._host
         base, home_index = home.base, home.index
         hazards = []

@@ -89,6 +89,14 @@ class VirtualDevice(Device):
         self._host_learns(clock)
         return ran
 
+    def close(self) -> None:
+        """Drop what is queued too: it holds memory that knows its last operation."""
+        for stream in self._streams.values():
+            for operation in stream.queue:
+                _empty(operation)
+            stream.queue.clear()
+        super().close()
+
     def pending(self, stream_name: str | None = None) -> int:
         """Number of queued operations, of one stream or of all."""
         if stream_name is not None:
@@ -138,9 +146,7 @@ class VirtualDevice(Device):
         except Exception as error:
             raise failed(operation, error) from error
         finally:
-            # Lets memory go whose host binding has died, and leaves a stamp that holds no memory.
-            operation.kernel = operation.args = None
-            operation.memories = ()
+            _empty(operation)
 
     def _host_reads_early(self, memory: Memory) -> None:
         if not self._checks:
@@ -159,6 +165,12 @@ class VirtualDevice(Device):
             poison(memory.tensor)
             memory.version += 1
             self.progress += 1
+
+
+def _empty(operation: Operation) -> None:
+    # Lets memory go whose host binding has died, and leaves a stamp that holds no memory.
+    operation.kernel = operation.args = None
+    operation.memories = ()
 
 
 def _age(stream: VirtualStream) -> int:

@@ -133,6 +133,10 @@ class LaunchWatcher:
         worker.forward_batch_generation = self._watch_worker  # type: ignore[method-assign]
         relay.scatter_frontier = self._watch_publish  # type: ignore[method-assign]
 
+    def release(self) -> None:
+        """Let go of the engine. It holds this watcher at its seams: only the garbage collector could free the two."""
+        vars(self).clear()
+
     def oldest_unpublished(self) -> LaunchRecord | None:
         """The oldest unsettled launch whose publish the device has not reached."""
         for record in self.open:
