@@ -143,7 +143,7 @@ class ReferenceSystem:
         """Nothing outlives the objects."""
 
     def _release(self) -> None:
-        """Cut the reference cycles of the engine before, so that it is freed at once and not by the garbage collector."""
+        """Cut the reference cycles of the engine before, so that it is freed at once, without the garbage collector."""
         watcher = vars(self).pop("watcher", None)
         if watcher is not None:
             watcher.release()

@@ -24,6 +24,8 @@ class RecordedKvInfo(ReqKvInfo):
     """The ledger of one request, with a list that takes its writes (also those to the request itself)."""
 
     __slots__ = ("records", "rid")
+    records: list[WriteRecord]
+    rid: str
 
     def __init__(self, rid: str, records: list[WriteRecord]) -> None:
         """rid: of the request. records: shared by all requests of one engine."""
@@ -69,7 +71,7 @@ class WriteRecorder:
     def watch(self, req: Req) -> None:
         """Record the writes to this request from now on."""
         req.kv = RecordedKvInfo(req.rid, self.records)
-        req.__class__ = _recorded(type(req))
+        req.__class__ = _recorded(type(req))  # type: ignore[arg-type]
 
     def take(self) -> tuple[WriteRecord, ...]:
         """The writes since the last call."""
