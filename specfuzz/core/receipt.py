@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specfuzz.core.records import unguarded
 
+
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """One event's outcome in host data. All lengths are tokens; rids are in batch order where a batch exists.

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specfuzz.core.records import unguarded
 
+
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReqView:
     """Host clock, one request. Lengths in tokens.
@@ -64,6 +67,7 @@ class ReqView:
         return self.output_ids if self.finished_len is None else self.output_ids[: self.finished_len]
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedPath:
     """One root-to-leaf path of the prefix tree: the token ids that its slots stand for, position by position.
@@ -75,6 +79,7 @@ class CachedPath:
     slots: tuple[int, ...]
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
     """Host clock: who owns which page and row.
@@ -97,6 +102,7 @@ class PoolView:
     cached: tuple[CachedPath, ...] | None = None
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchView:
     """Present: one batch object that the scheduler holds now.
@@ -115,6 +121,7 @@ class BatchView:
     future_indices: tuple[int, ...] | None = None
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayRow:
     """Relay clock: one row of the FutureMap by peek; None means poisoned, consumed or never written.
@@ -130,6 +137,7 @@ class RelayRow:
     topk_seeds: tuple[int, ...] | None = None
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayView:
     """Relay clock: the rows of requests that hold one, by rid. quiet: no device work is pending anywhere."""
@@ -138,6 +146,7 @@ class RelayView:
     quiet: bool
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceView:
     """Device clock by peek: memory as it is now.
@@ -153,6 +162,7 @@ class DeviceView:
     pending: int = 0
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEntry:
     """What the worker's first operation read when it ran, row by row in batch order.
@@ -173,6 +183,7 @@ class WorkerEntry:
     topk_seeds: tuple[tuple[int, ...], ...] = ()
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExit:
     """What the launch decided, once the operation that decides has run; by row in batch order.
@@ -192,6 +203,7 @@ class WorkerExit:
     bonus: tuple[int, ...] = ()
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchView:
     """One forward from its launch to the event that settles it, inclusive.
@@ -227,6 +239,7 @@ class LaunchView:
     exit_now: bool = False
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRecord:
     """One write to an owned field, seen from outside. writer: name of the function that wrote it."""
@@ -238,6 +251,7 @@ class WriteRecord:
     new: int
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceView:
     """Two accesses to the same memory that no happens-before edge orders. kind: as in gpu.races; row: None = whole."""
@@ -251,6 +265,7 @@ class RaceView:
     second_stream: str
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsView:
     """Host clock: the engine's global acceptance counts since its start; rows, tokens with and drafts without bonus."""
@@ -260,6 +275,7 @@ class MetricsView:
     spec_num_correct_drafts: int
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The state after one event. reqs: every request ever submitted, by rid in order of submission.

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event
 from specfuzz.core.receipt import NOTHING, Receipt
+from specfuzz.core.records import unguarded
 from specfuzz.core.verdict import Identity
 
 #: Version of the file format; see corpus/README.md for what may change within one version.
 FORMAT_VERSION = 1
 
 
+@unguarded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
     """One applied event and what the engine decided by itself."""
