@@ -44,6 +44,7 @@ class LaunchRecord:
         self.mode_after: str | None = None
         self.publishes = 0
         self.published: Event | None = None
+        self._published = False
         self.settled = False
         self.entry: WorkerEntry | None = None
         self.exit: WorkerExit | None = None
@@ -51,7 +52,7 @@ class LaunchRecord:
         self.outputs: tuple[Watch, Watch | None, Watch, int] | None = None  # ids, accept_lens, new_seq_lens, stride
         self.tree: tuple[Watch, ...] | None = None  # accept_index, targets and sources of the move, bonus_tokens
         self.frontier: tuple[Watch, int] | None = None  # what was published, and what the publish adds to it
-        self.held: dict[str, tuple[ref[Buffer], tuple[int, ...]]] = {}
+        self.held: dict[str, tuple[ref[Buffer], list[int]]] = {}
         self.held_refs: dict[str, ref[Buffer]] = {}
         self._told: tuple[bool, bool] = (False, False)
         self._last: LaunchView | None = None
@@ -61,8 +62,8 @@ class LaunchRecord:
         if self.exit is None and self.returned is not None and self.returned.query():
             self.exit = self._read_exit()
         entered, exited = self.entry is not None, self.exit is not None
-        published = self.published is not None and self.published.query()
-        held_changed = tuple(name for name, (buffer, values) in self.held.items() if _changed(buffer, values))
+        published = self.is_published()
+        held_changed = tuple([name for name, (buffer, values) in self.held.items() if _changed(buffer, values)])
         last = self._last
         if (
             last is not None
@@ -83,6 +84,12 @@ class LaunchRecord:
         )  # fmt: skip
         self._told = (entered, exited)
         return self._last
+
+    def is_published(self) -> bool:
+        """Whether the device has reached the publish; what has run stays so."""
+        if not self._published and self.published is not None:
+            self._published = self.published.query()
+        return self._published
 
     def _read_exit(self) -> WorkerExit:
         assert self.outputs is not None
@@ -110,9 +117,9 @@ class LaunchRecord:
         }  # fmt: skip
 
 
-def _changed(buffer: ref[Buffer], values: tuple[int, ...]) -> bool:
+def _changed(buffer: ref[Buffer], values: list[int]) -> bool:
     alive = buffer()
-    return alive is not None and tuple(alive.peek().tolist()) != values
+    return alive is not None and alive.peek().tolist() != values
 
 
 class LaunchWatcher:
@@ -140,7 +147,7 @@ class LaunchWatcher:
     def oldest_unpublished(self) -> LaunchRecord | None:
         """The oldest unsettled launch whose publish the device has not reached."""
         for record in self.open:
-            if record.published is not None and not record.published.query():
+            if record.published is not None and not record.is_published():
                 return record
         return None
 
@@ -236,10 +243,7 @@ class LaunchWatcher:
 def _hold(record: LaunchRecord, seq_lens: Array, rows: Array) -> tuple[list[int], list[int]]:
     lens, ids = seq_lens.tolist(), rows.tolist()
     refs = record.held_refs
-    record.held = {
-        "seq_lens": (refs["seq_lens"], tuple(lens)),
-        "req_pool_indices": (refs["req_pool_indices"], tuple(ids)),
-    }
+    record.held = {"seq_lens": (refs["seq_lens"], lens), "req_pool_indices": (refs["req_pool_indices"], ids)}
     return lens, ids
 
 
