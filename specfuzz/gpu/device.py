@@ -74,7 +74,7 @@ class Device:
         Its content counts as written in the host's past. Adopt a storage once: views of it would hide races.
         """
         self._buffers = number = self._buffers + 1
-        return Buffer(self, self._adopt(Memory(tensor, name, self._streams[home])), number)
+        return Buffer(self, Memory(tensor, name, self._streams[home]), number)
 
     def advance(self, stream_name: str, count: int) -> int:
         """Run up to `count` operations of that stream, up to the first whose predecessors have not run.
@@ -101,8 +101,9 @@ class Device:
         A write that is not in the host's past makes it a race `host-read-unsynchronised`; so does a queued operation
         that names the buffer and isn't in the host's past, since what it will do is not known yet.
         """
-        self._host_reads_early(buffer._memory)
-        self._host_access(buffer, rows, writes=False)
+        if self._checks:
+            self._host_reads_early(buffer._memory)
+            self._host_access(buffer, rows, writes=False)
         memory = self._peek(buffer._memory)
         if rows is not None:
             return memory[row_list(rows)]
@@ -113,7 +114,8 @@ class Device:
 
         Queued operations that read or write those rows and are not in the host's past race with it.
         """
-        self._host_access(buffer, rows, writes=True)
+        if self._checks:
+            self._host_access(buffer, rows, writes=True)
         self._poke(buffer._memory, values, rows)
         buffer._memory.version += 1
 
@@ -127,9 +129,6 @@ class Device:
         self._closed = True
 
     # ---- what the two devices fill in
-
-    def _adopt(self, memory: Memory) -> Memory:
-        return memory
 
     def _peek(self, memory: Memory) -> Array:
         return memory.tensor
@@ -161,8 +160,6 @@ class Device:
         self._host = join(self._host, clock)
 
     def _host_access(self, buffer: Buffer, rows: Rows, *, writes: bool) -> None:
-        if not self._checks:
-            return
         shadow = shadow_of_memory(buffer._memory, self._races)
         host = self._host
         n = host[HOST_INDEX] + 1
@@ -181,8 +178,7 @@ class Device:
         hazards = []
         for index, operation in memory.last.items():
             # `home.base` holds the waits that the home stream has queued, also those that no operation follows yet.
-            n = operation.n
-            if n > base[index] and n > host[index] and index != home_index:
+            if index != home_index and (n := operation.n) > base[index] and n > host[index]:
                 hazards.append(operation)
         if not hazards:
             return

@@ -93,7 +93,8 @@ class VirtualDevice(Device):
         """Drop what is queued too: it holds memory that knows its last operation."""
         for stream in self._streams.values():
             for operation in stream.queue:
-                _empty(operation)
+                operation.kernel = operation.args = None
+                operation.memories = ()
             stream.queue.clear()
         super().close()
 
@@ -146,11 +147,11 @@ class VirtualDevice(Device):
         except Exception as error:
             raise failed(operation, error) from error
         finally:
-            _empty(operation)
+            # Lets memory go whose host binding has died, and leaves a stamp that holds no memory.
+            operation.kernel = operation.args = None
+            operation.memories = ()
 
     def _host_reads_early(self, memory: Memory) -> None:
-        if not self._checks:
-            return
         for operation in memory.last.values():
             if operation.n > self._executed[operation.index] and operation.n > self._host[operation.index]:
                 self._races.add(HOST_READ, memory.name, None, operation, HOST, HOST)
@@ -165,12 +166,6 @@ class VirtualDevice(Device):
             poison(memory.tensor)
             memory.version += 1
             self.progress += 1
-
-
-def _empty(operation: Operation) -> None:
-    # Lets memory go whose host binding has died, and leaves a stamp that holds no memory.
-    operation.kernel = operation.args = None
-    operation.memories = ()
 
 
 def _age(stream: VirtualStream) -> int:
