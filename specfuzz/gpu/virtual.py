@@ -102,7 +102,10 @@ class VirtualDevice(Device):
         """Number of queued operations, of one stream or of all."""
         if stream_name is not None:
             return len(self._named(stream_name).queue)
-        return sum(len(stream.queue) for stream in self._streams.values())
+        queued = 0
+        for stream in self._streams.values():
+            queued += len(stream.queue)
+        return queued
 
     def _poke(self, memory: Memory, values: Any, rows: Rows) -> None:
         super()._poke(memory, values, rows)
@@ -118,10 +121,13 @@ class VirtualDevice(Device):
         super()._host_learns(clock)
         # Whatever is launched from now on is ordered after `_host`. Once all that was launched before has run, no
         # access in that past can race any more, and the checker may forget it.
-        if all(not stream.queue or _age(stream) > self._barrier for stream in self._streams.values()):
-            self._races.horizon = self._next_horizon
-            self._next_horizon = self._host
-            self._barrier = self._launched
+        barrier = self._barrier
+        for stream in self._streams.values():
+            if stream.queue and stream.queue[0].sequence <= barrier:
+                return
+        self._races.horizon = self._next_horizon
+        self._next_horizon = self._host
+        self._barrier = self._launched
 
     def _run_past(self, clock: Clock) -> int:
         executed = self._executed
