@@ -33,11 +33,11 @@ class LaunchRecord:
         reqs = batch.reqs
         self.number = number
         self.mode = batch.forward_mode.value
-        self.rids = tuple(req.rid for req in reqs)
+        self.rids = tuple([req.rid for req in reqs])
         self.rows = tuple(batch.req_pool_indices_cpu)
-        self.committed = tuple(req.kv.kv_committed_len for req in reqs)
-        self.allocated = tuple(req.kv.kv_allocated_len for req in reqs)
-        self.dead = tuple(req.rid for req in reqs if req.finished() or req.is_retracted)
+        self.committed = tuple([req.kv.kv_committed_len for req in reqs])
+        self.allocated = tuple([req.kv.kv_allocated_len for req in reqs])
+        self.dead = tuple([req.rid for req in reqs if req.finished_reason is not None or req.is_retracted])
         self.unsettled_before = unsettled_before
         self.rebound: tuple[str, ...] | None = None
         self.sampling_copied: bool | None = None
@@ -63,7 +63,11 @@ class LaunchRecord:
             self.exit = self._read_exit()
         entered, exited = self.entry is not None, self.exit is not None
         published = self.is_published()
-        held_changed = tuple([name for name, (buffer, values) in self.held.items() if _changed(buffer, values)])
+        held_changed: tuple[str, ...] = ()
+        for name, (buffer, values) in self.held.items():
+            alive = buffer()
+            if alive is not None and alive.peek().tolist() != values:
+                held_changed += (name,)
         last = self._last
         if (
             last is not None
@@ -117,11 +121,6 @@ class LaunchRecord:
         }  # fmt: skip
 
 
-def _changed(buffer: ref[Buffer], values: list[int]) -> bool:
-    alive = buffer()
-    return alive is not None and alive.peek().tolist() != values
-
-
 class LaunchWatcher:
     """Wraps run_batch, the worker and the two publishes of one scheduler object."""
 
@@ -153,7 +152,8 @@ class LaunchWatcher:
 
     def queue(self) -> tuple[int, ...]:
         """Numbers of the results in the engine's queue, in its order."""
-        return tuple([self._numbers[id(result)] for _, result in self._scheduler.result_queue])
+        queued = self._scheduler.result_queue
+        return tuple([self._numbers[id(result)] for _, result in queued]) if queued else ()
 
     def settled(self, queue_before: tuple[int, ...]) -> int:
         """Mark the launch as settled whose result has left the engine's queue; returns its number."""
@@ -166,8 +166,13 @@ class LaunchWatcher:
 
     def views(self) -> tuple[LaunchView, ...]:
         """All open launches, those settled since the last call included once more."""
-        views = tuple(record.view() for record in self.open)
-        self.open = [record for record in self.open if not record.settled]
+        if not self.open:
+            return ()
+        views = tuple([record.view() for record in self.open])
+        for record in self.open:
+            if record.settled:
+                self.open = [kept for kept in self.open if not kept.settled]
+                break
         return views
 
     # ------------------------------------------------------------------ the seams
@@ -258,14 +263,15 @@ def _entry_decode_kernel(
 ) -> None:
     lens, _ = _hold(record, seq_lens, rows)
     cells = table[rows].tolist()
-    bonus, topk, hidden = (tuple(column.tolist()) for column in relayed)
+    bonus, topk, hidden = [tuple(column.tolist()) for column in relayed]
     seeds: tuple[tuple[int, ...], ...] = ()
     if isinstance(topk[0], list):  # a tree has a seed per branch
         seeds = tuple(map(tuple, topk))
         topk = tuple(first for first, *_ in seeds)
-    window = tuple(tuple(row[max(length, 0) : max(length, 0) + width]) for row, length in zip(cells, lens, strict=True))
+    starts = [max(length, 0) for length in lens]
+    window = tuple([tuple(row[start : start + width]) for row, start in zip(cells, starts, strict=True)])
     record.entry = WorkerEntry(
-        seq_lens=tuple(lens), input_tokens=tuple((token,) for token in bonus), window=window, prefix_lens=tuple(lens),
+        seq_lens=tuple(lens), input_tokens=tuple([(token,) for token in bonus]), window=window, prefix_lens=tuple(lens),
         bonus=bonus, topk_index=topk, hidden=hidden, topk_seeds=seeds,
     )  # fmt: skip
 
@@ -283,7 +289,7 @@ def _entry_extend_kernel(
     record.entry = WorkerEntry(
         seq_lens=tuple(lens), input_tokens=_windows(input_ids.tolist(), extend_lens),
         window=_windows(out_cache_loc.tolist(), extend_lens),
-        prefix_lens=tuple(length - extend for length, extend in zip(lens, extend_lens, strict=True)),
+        prefix_lens=tuple([length - extend for length, extend in zip(lens, extend_lens, strict=True)]),
     )  # fmt: skip
 
 

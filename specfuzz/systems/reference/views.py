@@ -77,16 +77,16 @@ class Viewer:
         return Snapshot(
             reqs=reqs,
             pool=self._pool_view(),
-            waiting=tuple([req.rid for req in scheduler.waiting_queue]),
-            running=tuple([req.rid for req in scheduler.running_batch.reqs]),
-            prepared=None if system.prepared is None else tuple([req.rid for req in system.prepared.reqs]),
+            waiting=_rids_of(scheduler.waiting_queue),
+            running=_rids_of(scheduler.running_batch.reqs),
+            prepared=None if system.prepared is None else _rids_of(system.prepared.reqs),
             queue=system.watcher.queue(),
             batches=tuple([self._batch(name, batch, progress) for name, batch in batches if batch.reqs]),
             launches=launches,
             relay=self._relay_view(holders, pending == 0),
             device=self._device_view(holders, pending),
             writes=writes,
-            races=tuple([_race(race) for race in races]) if system.checks_races else None,
+            races=(tuple([_race(race) for race in races]) if races else ()) if system.checks_races else None,
             on_idle=idle,
             metrics=self._metrics_view(),
         )
@@ -172,7 +172,7 @@ class Viewer:
         if known is not None and known[0] == facts:
             return known[1]
         view = BatchView(
-            name=name, rids=tuple([req.rid for req in batch.reqs]), forward_mode=batch.forward_mode.value,
+            name=name, rids=_rids_of(batch.reqs), forward_mode=batch.forward_mode.value,
             req_pool_indices=tuple(batch.req_pool_indices_cpu), seq_lens=_peek(lens),
             seq_lens_cpu=None if batch.seq_lens_cpu is None else tuple(batch.seq_lens_cpu), future_indices=future,
         )  # fmt: skip
@@ -237,6 +237,10 @@ class Viewer:
         if known is None or known[0] != buffer.version:
             known = self._cells[buffer.name] = (buffer.version, tuple(buffer.peek().tolist()))
         return known[1]
+
+
+def _rids_of(reqs: list[Req]) -> tuple[str, ...]:
+    return tuple([req.rid for req in reqs]) if reqs else ()
 
 
 def _tokens(keys: tuple[Any, ...]) -> tuple[int, ...]:
