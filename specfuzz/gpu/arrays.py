@@ -2,7 +2,7 @@
 
 The tensors of a scheduler's bookkeeping have a dozen elements. What an operation on them costs is its dispatch, and
 numpy's is several times cheaper than torch's; on CUDA there is only torch. Kernels use operators and methods that both
-have (`+ * ^ & >> < ==`, `sum`, `clip`, indexing) and this small vocabulary for the rest. All integers are
+have (`+ * ^ & >> < ==`, `sum`, indexing) and this small vocabulary for the rest. All integers are
 int64 and wrap. `SPECFUZZ_ARRAYS=torch` forces the torch face on the CPU, for the tests that compare the two.
 
 On arrays this small numpy's broadcasting costs four times what operands of one shape do, and a row of a table costs
@@ -62,6 +62,14 @@ class NumpyArrays:
     def dot(self, one: Array, other: Array) -> Array:
         """Sum of products along the last dimension; the others broadcast."""
         return np.vecdot(one, other)
+
+    def spread(self, column: Array, lanes: int) -> Array:
+        """A (bs,) column side by side with itself, (bs, lanes)."""
+        return column.take(_row_numbers(column.shape[0], lanes))
+
+    def not_below_zero(self, x: Array) -> Array:
+        """Elementwise max(x, 0)."""
+        return np.maximum(x, _ZERO)
 
     def where(self, condition: Array, yes: Any, no: Any) -> Array:
         """Elementwise choice."""
@@ -123,6 +131,14 @@ class TorchArrays:
         """Sum of products along the last dimension."""
         return (one * other).sum(-1)
 
+    def spread(self, column: Array, lanes: int) -> Array:
+        """A (bs,) column side by side with itself, (bs, lanes)."""
+        return column[:, None].expand(-1, lanes)
+
+    def not_below_zero(self, x: Array) -> Array:
+        """Elementwise max(x, 0)."""
+        return x.clamp(min=0)
+
     def where(self, condition: Array, yes: Any, no: Any) -> Array:
         """Elementwise choice."""
         return torch.where(condition, yes, no)
@@ -158,6 +174,14 @@ def _numpy() -> NumpyArrays:
 @lru_cache(maxsize=1)
 def _torch_on_the_host() -> TorchArrays:
     return TorchArrays(torch.device("cpu"))
+
+
+_ZERO = None if np is None else np.array(0, dtype=np.int64)
+
+
+@lru_cache(maxsize=256)
+def _row_numbers(height: int, lanes: int) -> Array:
+    return np.repeat(np.arange(height), lanes).reshape(height, lanes)
 
 
 @lru_cache(maxsize=256)

@@ -19,15 +19,16 @@ from specfuzz.reference.model import Weights
 class Tree:
     """The trees of one configuration as int64 tables on the device; the first dimension is the right branch.
 
-    seed_flips: (T, T) XOR from the best seed to that of each branch. columns: (T, K - 1) of each draft node, its
-    branch's place among (level, branch) proposals; flips: (T, K - 1) XOR from there to the node. depths, parents:
-    (T, K) by node, the root's parent is itself. ancestors: (T, K, K) 1 where the first node attends to the second one:
-    itself and all above it, the root included.
+    seed_flips: (T, T) XOR from the best seed to that of each branch. wrong: (T, T) XOR that makes a proposal of the
+    right branch wrong, 0 beside it. columns: (T, K - 1) of each draft node, its branch's place among (level, branch)
+    proposals; flips: (T, K - 1) XOR from there to the node. depths, parents: (T, K) by node, the root's parent is
+    itself. ancestors: (T, K, K) 1 where the first node attends to the second one: itself and all above it, the root
+    included.
     """
 
     __slots__ = (
         "_lanes", "_positions", "ancestors", "columns", "depths", "flips", "num_nodes", "page_size", "parents",
-        "seed_flips", "steps", "topk",
+        "seed_flips", "steps", "topk", "wrong",
     )  # fmt: skip
 
     def __init__(self, topk: int, steps: int, num_nodes: int, page_size: int, arrays: Arrays) -> None:
@@ -35,6 +36,7 @@ class Tree:
         self.topk, self.steps, self.num_nodes, self.page_size = topk, steps, num_nodes, page_size
         shapes = [nodes_of(topk, steps, num_nodes, branch) for branch in range(topk)]
         self.seed_flips = arrays.array([[sibling_flip((t - b) % topk) for t in range(topk)] for b in range(topk)])
+        self.wrong = arrays.array([[FLIP_BIT * (t == b) for t in range(topk)] for b in range(topk)])
         self.columns = arrays.array([[(n.level - 1) * topk + n.branch for n in nodes] for nodes in shapes])
         self.flips = arrays.array([[sibling_flip(n.alternative) for n in nodes] for nodes in shapes])
         self.depths = arrays.array([[0, *(n.level for n in nodes)] for nodes in shapes])
@@ -95,7 +97,8 @@ def seeds_kernel(
     xp = weights.arrays
     access.read(best, None)
     access.read(frontier, None)
-    topk_index[...] = best[:, None] ^ xp.rows(tree.seed_flips, right_branches(weights, keys, frontier, tree.topk))
+    flips = xp.rows(tree.seed_flips, right_branches(weights, keys, frontier, tree.topk))
+    topk_index[...] = xp.spread(best, tree.topk) ^ flips
     access.write(topk_index, None)
 
 
@@ -137,18 +140,19 @@ def draft_tree_kernel(
     slots = xp.gather(kv_indices, tree.lanes(weights, seq_lens)).reshape(rows, topk, steps)
     places = tree.positions(weights, seq_lens)
     apart = xp.rows(tree.seed_flips, right)
+    wrong = xp.rows(tree.wrong, right)
     # The host knows whether a stop is armed and what is made wrong: mostly nothing on this level.
     stops = xp.array(stop_positions)[:, None] if max(stop_positions) >= 0 else None
 
-    tokens, reduction, below = topk_index, hidden[:, None], digest
+    tokens, reduction, below = topk_index, xp.spread(hidden, topk), digest
     proposals = xp.full((rows, steps * topk), 0)
     for level in range(1, steps + 1):
         position = places[:, level]
         if stops is not None:
             tokens = xp.where(position == stops, STOP_TOKEN ^ apart if level == 1 else STOP_TOKEN, tokens)
         if level in flip_at:
-            wrong = xp.array([FLIP_BIT if at == level else 0 for at in flip_at])
-            tokens = tokens ^ (xp.arange(topk) == right[:, None]) * wrong[:, None]
+            flipped = xp.array([at == level for at in flip_at])
+            tokens = tokens ^ (wrong * xp.spread(flipped, topk))
         proposals[:, (level - 1) * topk : level * topk] = tokens
         if level == steps:
             break
@@ -163,7 +167,7 @@ def draft_tree_kernel(
 
     verify_tokens[:, 0] = bonus_tokens
     verify_tokens[:, 1:] = xp.gather(proposals, xp.rows(tree.columns, right)) ^ xp.rows(tree.flips, right)
-    positions[...] = seq_lens[:, None] + xp.rows(tree.depths, right)
+    positions[...] = xp.spread(seq_lens, tree.num_nodes) + xp.rows(tree.depths, right)
     parents[...] = xp.rows(tree.parents, right)
     tree_mask[...] = xp.rows(tree.ancestors, right)
     for result in (verify_tokens, positions, parents, tree_mask, digest_out):
@@ -204,9 +208,9 @@ def _read_prefix(weights: Weights, tree: Tree, draft_kv: Array, kv_indices: Arra
     """(bs, T) D(C + 1) as each branch reads it: whole pages of the prefix, then its own copy of the partial one."""
     xp = weights.arrays
     base = seq_lens if tree.page_size == 1 else seq_lens - seq_lens % tree.page_size
-    whole = xp.dot(xp.take(draft_kv, kv_indices), weights.reduction_below(base))[:, None]
+    whole = xp.spread(xp.dot(xp.take(draft_kv, kv_indices), weights.reduction_below(base)), tree.topk)
     if tree.page_size == 1:
-        return whole + xp.full((1, tree.topk), 0)
+        return whole
     offsets = weights.positions[: tree.page_size]
     weighed = (base[:, None] + offsets + 1) * (offsets < (seq_lens - base)[:, None])
     tails = xp.take(draft_kv, _tail_slots(weights, tree, kv_indices, seq_lens))

@@ -95,7 +95,7 @@ def accept_tree_kernel(
         access.read(source, None)
     follows = xp.gather(predict, parents) == verify_tokens
     follows[:, 0] = True
-    depths = positions - seq_lens[:, None]
+    depths = positions - xp.spread(seq_lens, positions.shape[1])
     accepted = xp.dot(tree_mask, follows[:, None]) == depths + weights.one
     levels = weights.positions[: accept_index.shape[1]]
     there = accepted[:, None] * (depths[:, None] == levels[:, None])
@@ -118,7 +118,7 @@ def fill_bonus_tokens_kernel(
     xp = weights.arrays
     for source in (predict, accept_index, accept_lens):
         access.read(source, None)
-    accepted = xp.gather(predict, accept_index.clip(0)).reshape(-1)
+    accepted = xp.gather(predict, xp.not_below_zero(accept_index)).reshape(-1)
     last = xp.arange(bonus.shape[0]) * stride + accept_lens - 1
     bonus[...] = xp.take(accepted, last % accepted.shape[0])
     access.write(bonus, None)
@@ -143,7 +143,7 @@ def accepted_locs_kernel(
         access.read(source, None)
     within = weights.positions[:width] < accept_lens[:, None]
     tgt_cache_loc[...] = out_cache_loc[:, :width] * within
-    accept_out_cache_loc[...] = xp.gather(out_cache_loc, accept_index.clip(0)) * within
+    accept_out_cache_loc[...] = xp.gather(out_cache_loc, xp.not_below_zero(accept_index)) * within
     access.write(tgt_cache_loc, None)
     access.write(accept_out_cache_loc, None)
 
@@ -152,11 +152,12 @@ def compact_accepted_kernel(
     access: Access, weights: Weights, accept_index: Array, sources: list[Array], targets: list[Array]
 ) -> None:
     """Copies of node-indexed tensors (bs, K) with the accepted path at the front; lanes behind it hold no answer."""
+    xp = weights.arrays
     access.read(accept_index, None)
-    lanes, width = accept_index.clip(0), accept_index.shape[1]
+    lanes, width = xp.not_below_zero(accept_index), accept_index.shape[1]
     for source, target in zip(sources, targets, strict=True):
         target[...] = source
-        target[:, :width] = weights.arrays.gather(source, lanes)
+        target[:, :width] = xp.gather(source, lanes)
         access.read(source, None)
         access.write(target, None)
 
