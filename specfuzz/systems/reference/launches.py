@@ -169,10 +169,7 @@ class LaunchWatcher:
         if not self.open:
             return ()
         views = tuple([record.view() for record in self.open])
-        for record in self.open:
-            if record.settled:
-                self.open = [kept for kept in self.open if not kept.settled]
-                break
+        self.open = [record for record in self.open if not record.settled]
         return views
 
     # ------------------------------------------------------------------ the seams
