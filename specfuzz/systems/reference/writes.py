@@ -35,31 +35,21 @@ class RecordedKvInfo(ReqKvInfo):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Write, and note the writer if an owned field changes."""
-        if name not in OWNED_KV:
-            _write(self, name, value)
-            return
-        old = getattr(self, name, 0)
+        if name in OWNED_KV and (old := getattr(self, name, 0)) != value:
+            writer = sys._getframe(1).f_code.co_name
+            self.records.append(WriteRecord(field=name, rid=self.rid, writer=writer, old=old, new=value))
         _write(self, name, value)
-        if old != value:
-            self.records.append(_record(name, self.rid, old, value))
 
 
 @lru_cache(maxsize=8)  # a mutant may bring a subclass of its own with every engine
 def _recorded(req_type: type[Req]) -> type[Req]:
     def set_and_note(req: Any, name: str, value: Any) -> None:
-        if name not in OWNED_REQ:
-            _write(req, name, value)
-            return
-        old = getattr(req, name, 0)
+        if name in OWNED_REQ and (old := getattr(req, name, 0)) != value:
+            writer = sys._getframe(1).f_code.co_name
+            req.kv.records.append(WriteRecord(field=name, rid=req.rid, writer=writer, old=old, new=value))
         _write(req, name, value)
-        if old != value:
-            req.kv.records.append(_record(name, req.rid, old, value))
 
     return type(req_type.__name__, (req_type,), {"__slots__": (), "__setattr__": set_and_note})
-
-
-def _record(field: str, rid: str, old: int, new: int) -> WriteRecord:
-    return WriteRecord(field=field, rid=rid, writer=sys._getframe(2).f_code.co_name, old=old, new=new)
 
 
 class WriteRecorder:
