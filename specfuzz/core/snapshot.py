@@ -84,9 +84,8 @@ class PoolView:
     """Host clock: who owns which page and row.
 
     free_pages: ids in the free list, in its order (page 0 is padding). free_rows: likewise (row 0 is padding).
-    available/evictable/protected: the engine's own sizes, in tokens. row_width: cells of one row, 0 if
-    it can't be seen. cached: the tree's content, None if it can't be
-    walked.
+    available/evictable/protected: the engine's own sizes, in tokens. row_width: cells of a row, 0 if it can't be seen.
+    cached: the tree's content, None if it can't be walked.
     """
 
     page_size: int

@@ -2,8 +2,11 @@
 
 The tensors of a scheduler's bookkeeping have a dozen elements. What an operation on them costs is its dispatch, and
 numpy's is several times cheaper than torch's; on CUDA there is only torch. Kernels use operators and methods that both
-have (`+ * ^ & >> < ==`, `sum`, `cumsum`, `clip`, indexing) and this small vocabulary for the rest. All integers are
+have (`+ * ^ & >> < ==`, `sum`, indexing) and this small vocabulary for the rest. All integers are
 int64 and wrap. `SPECFUZZ_ARRAYS=torch` forces the torch face on the CPU, for the tests that compare the two.
+
+On arrays this small numpy's broadcasting costs four times what operands of one shape do, and a row of a table costs
+nothing. So what depends on a shape or on a position alone is tabulated once, in full shape.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ class NumpyArrays:
 
     name = "numpy"
 
+    def constant(self, value: int) -> Array:
+        """An operand for arrays of any shape; to convert a Python integer at each use would double the cost."""
+        return np.array(value, dtype=np.int64)
+
     def array(self, values: Sequence[Any]) -> Array:
         """Host integers (nested sequences too) as an int64 array."""
         return np.array(values, dtype=np.int64)
@@ -50,7 +57,19 @@ class NumpyArrays:
 
     def gather(self, source: Array, columns: Array) -> Array:
         """source[i, columns[i, j]]; source (bs, n), columns (bs, m). A column out of range gives some other cell."""
-        return source.take(columns + _row_offsets(*source.shape), mode="clip")
+        return source.take(columns + _row_offsets(*source.shape, columns.shape[1]), mode="clip")
+
+    def dot(self, one: Array, other: Array) -> Array:
+        """Sum of products along the last dimension; the others broadcast."""
+        return np.vecdot(one, other)
+
+    def spread(self, column: Array, lanes: int) -> Array:
+        """A (bs,) column side by side with itself, (bs, lanes)."""
+        return column.take(_row_numbers(column.shape[0], lanes))
+
+    def not_below_zero(self, x: Array) -> Array:
+        """Elementwise max(x, 0)."""
+        return np.maximum(x, _ZERO)
 
     def where(self, condition: Array, yes: Any, no: Any) -> Array:
         """Elementwise choice."""
@@ -64,9 +83,11 @@ class NumpyArrays:
         """(bs,) columns side by side as (bs, n)."""
         return np.array(columns).T
 
-    def cumprod(self, flags: Array) -> Array:
-        """Running product of booleans along the second dimension, as 0 and 1."""
-        return np.minimum.accumulate(flags, axis=1)
+    def leading(self, flags: Array) -> Array:
+        """How many booleans of each row are true before the first that isn't: (bs,)."""
+        fenced = self.full((flags.shape[0], flags.shape[1] + 1), 0)
+        fenced[:, :-1] = flags
+        return fenced.argmin(1)
 
 
 class TorchArrays:
@@ -77,6 +98,10 @@ class TorchArrays:
     def __init__(self, device: torch.device) -> None:
         """device: where new tensors live."""
         self.device = device
+
+    def constant(self, value: int) -> Array:
+        """An operand for tensors of any shape: here the integer itself, which needs no transfer."""
+        return value
 
     def array(self, values: Sequence[Any]) -> Array:
         """Host integers as an int64 tensor."""
@@ -102,6 +127,18 @@ class TorchArrays:
         """source[i, columns[i, j]]; a column that can't exist gives some other cell (another one than numpy's)."""
         return source.gather(1, columns.clamp(0, source.shape[1] - 1))
 
+    def dot(self, one: Array, other: Array) -> Array:
+        """Sum of products along the last dimension."""
+        return (one * other).sum(-1)
+
+    def spread(self, column: Array, lanes: int) -> Array:
+        """A (bs,) column side by side with itself, (bs, lanes)."""
+        return column[:, None].expand(-1, lanes)
+
+    def not_below_zero(self, x: Array) -> Array:
+        """Elementwise max(x, 0)."""
+        return x.clamp(min=0)
+
     def where(self, condition: Array, yes: Any, no: Any) -> Array:
         """Elementwise choice."""
         return torch.where(condition, yes, no)
@@ -114,9 +151,9 @@ class TorchArrays:
         """(bs,) columns side by side as (bs, n)."""
         return torch.stack(tuple(columns), 1)
 
-    def cumprod(self, flags: Array) -> Array:
-        """Running product of booleans along the second dimension."""
-        return flags.cumprod(1)
+    def leading(self, flags: Array) -> Array:
+        """How many booleans of each row are true before the first that isn't."""
+        return flags.cumprod(1).sum(1)
 
 
 Arrays = NumpyArrays | TorchArrays
@@ -125,8 +162,26 @@ Arrays = NumpyArrays | TorchArrays
 def host_arrays() -> Arrays:
     """The face of the simulated device: numpy where it is installed, unless SPECFUZZ_ARRAYS says torch."""
     if np is None or os.environ.get("SPECFUZZ_ARRAYS") == "torch":
-        return TorchArrays(torch.device("cpu"))
+        return _torch_on_the_host()
+    return _numpy()
+
+
+@lru_cache(maxsize=1)  # one object per face: tables are kept by it
+def _numpy() -> NumpyArrays:
     return NumpyArrays()
+
+
+@lru_cache(maxsize=1)
+def _torch_on_the_host() -> TorchArrays:
+    return TorchArrays(torch.device("cpu"))
+
+
+_ZERO = None if np is None else np.array(0, dtype=np.int64)
+
+
+@lru_cache(maxsize=256)
+def _row_numbers(height: int, lanes: int) -> Array:
+    return np.repeat(np.arange(height), lanes).reshape(height, lanes)
 
 
 @lru_cache(maxsize=256)
@@ -135,5 +190,5 @@ def _template(shape: tuple[int, ...], value: int) -> Array:
 
 
 @lru_cache(maxsize=256)
-def _row_offsets(height: int, width: int) -> Array:
-    return (np.arange(height, dtype=np.int64) * width)[:, None]
+def _row_offsets(height: int, width: int, lanes: int) -> Array:
+    return np.repeat(np.arange(height, dtype=np.int64) * width, lanes).reshape(height, lanes)

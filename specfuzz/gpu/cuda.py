@@ -19,7 +19,7 @@ import torch
 from specfuzz.errors import DeviceFault, MissingPart
 from specfuzz.gpu.arrays import TorchArrays
 from specfuzz.gpu.device import Device
-from specfuzz.gpu.memory import Memory, bind_arguments
+from specfuzz.gpu.memory import Buffer, Memory, bind_arguments
 from specfuzz.gpu.races import Access, Race, Rows, Shadow, row_list, shadow_of
 from specfuzz.gpu.streams import Clock, Event, Kernel, Operation, Stream, failed
 
@@ -179,11 +179,13 @@ class CudaDevice(Device):
         self._decide()
         return super().take_races()
 
-    def _adopt(self, memory: Memory) -> Memory:
-        if memory.tensor.is_cuda:
-            memory.born = torch.cuda.Event()
-            memory.born.record()
-        return memory
+    def buffer(self, tensor: torch.Tensor, name: str, *, home: str = "schedule") -> Buffer:
+        """Adopt `tensor`, which what is enqueued now will fill; see `Device.buffer`."""
+        made = super().buffer(tensor, name, home=home)
+        if tensor.is_cuda:
+            made._memory.born = torch.cuda.Event()
+            made._memory.born.record()
+        return made
 
     def _peek(self, memory: Memory) -> torch.Tensor:
         if not memory.tensor.is_cuda:

@@ -51,6 +51,7 @@ class Device:
         self._access: Access = Access(self._races) if check_races else NoAccess(self._races)
         self._streams: dict[str, Any] = {}
         self._buffers = 0
+        self._closed = False
         for name in STREAMS:
             self.stream(name)
 
@@ -73,7 +74,7 @@ class Device:
         Its content counts as written in the host's past. Adopt a storage once: views of it would hide races.
         """
         self._buffers = number = self._buffers + 1
-        return Buffer(self, self._adopt(Memory(tensor, name, self._streams[home])), number)
+        return Buffer(self, Memory(tensor, name, self._streams[home]), number)
 
     def advance(self, stream_name: str, count: int) -> int:
         """Run up to `count` operations of that stream, up to the first whose predecessors have not run.
@@ -100,8 +101,9 @@ class Device:
         A write that is not in the host's past makes it a race `host-read-unsynchronised`; so does a queued operation
         that names the buffer and isn't in the host's past, since what it will do is not known yet.
         """
-        self._host_reads_early(buffer._memory)
-        self._host_access(buffer, rows, writes=False)
+        if self._checks:
+            self._host_reads_early(buffer._memory)
+            self._host_access(buffer, rows, writes=False)
         memory = self._peek(buffer._memory)
         if rows is not None:
             return memory[row_list(rows)]
@@ -112,7 +114,8 @@ class Device:
 
         Queued operations that read or write those rows and are not in the host's past race with it.
         """
-        self._host_access(buffer, rows, writes=True)
+        if self._checks:
+            self._host_access(buffer, rows, writes=True)
         self._poke(buffer._memory, values, rows)
         buffer._memory.version += 1
 
@@ -120,10 +123,12 @@ class Device:
         """The races found since the last call, among operations that have run. Each kind of pair once per run."""
         return self._races.take()
 
-    # ---- what the two devices fill in
+    def close(self) -> None:
+        """The end: what was not run never will be. Streams and devices hold each other: only the gc frees open ones."""
+        self._streams.clear()
+        self._closed = True
 
-    def _adopt(self, memory: Memory) -> Memory:
-        return memory
+    # ---- what the two devices fill in
 
     def _peek(self, memory: Memory) -> Array:
         return memory.tensor
@@ -155,8 +160,6 @@ class Device:
         self._host = join(self._host, clock)
 
     def _host_access(self, buffer: Buffer, rows: Rows, *, writes: bool) -> None:
-        if not self._checks:
-            return
         shadow = shadow_of_memory(buffer._memory, self._races)
         host = self._host
         n = host[HOST_INDEX] + 1
@@ -168,13 +171,14 @@ class Device:
         (shadow.write if writes else shadow.read)(stamp, rows)
 
     def _free(self, memory: Memory) -> None:
+        if self._closed:
+            return
         home, host = memory.home, self._host
         base, home_index = home.base, home.index
         hazards = []
         for index, operation in memory.last.items():
             # `home.base` holds the waits that the home stream has queued, also those that no operation follows yet.
-            n = operation.n
-            if n > base[index] and n > host[index] and index != home_index:
+            if index != home_index and (n := operation.n) > base[index] and n > host[index]:
                 hazards.append(operation)
         if not hazards:
             return

@@ -122,8 +122,10 @@ class _Table:
         self.latest = me
         if rows is None:
             self.whole = me  # covers all that this stream did before
-            self.rows = {}
-            self.recent = []
+            if self.rows:
+                self.rows = {}
+            if self.recent:
+                self.recent = []
         else:
             self.recent.append((me, rows))
             if len(self.recent) > RECENT_LIMIT:

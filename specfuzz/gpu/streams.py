@@ -142,8 +142,13 @@ def join(one: Clock, other: Clock) -> Clock:
     """The later of both, per stream."""
     if one is other:
         return one
-    # Twice as fast as map(max, …), and on a hot path.
-    return tuple([a if a > b else b for a, b in zip(one, other, strict=False)])
+    # Written out for CLOCK_WIDTH: a sixth of what a loop costs, and every launch behind a host wait joins.
+    a, b, c, d, e, f, g, h = one
+    i, j, k, l, m, n, o, p = other  # noqa: E741
+    return (
+        a if a > i else i, b if b > j else j, c if c > k else k, d if d > l else l, e if e > m else m,
+        f if f > n else n, g if g > o else o, h if h > p else p,
+    )  # fmt: skip
 
 
 def failed(operation: Operation, error: Exception) -> DeviceFault:

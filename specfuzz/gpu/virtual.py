@@ -89,11 +89,23 @@ class VirtualDevice(Device):
         self._host_learns(clock)
         return ran
 
+    def close(self) -> None:
+        """Drop what is queued too: it holds memory that knows its last operation."""
+        for stream in self._streams.values():
+            for operation in stream.queue:
+                operation.kernel = operation.args = None
+                operation.memories = ()
+            stream.queue.clear()
+        super().close()
+
     def pending(self, stream_name: str | None = None) -> int:
         """Number of queued operations, of one stream or of all."""
         if stream_name is not None:
             return len(self._named(stream_name).queue)
-        return sum(len(stream.queue) for stream in self._streams.values())
+        queued = 0
+        for stream in self._streams.values():
+            queued += len(stream.queue)
+        return queued
 
     def _poke(self, memory: Memory, values: Any, rows: Rows) -> None:
         super()._poke(memory, values, rows)
@@ -109,10 +121,13 @@ class VirtualDevice(Device):
         super()._host_learns(clock)
         # Whatever is launched from now on is ordered after `_host`. Once all that was launched before has run, no
         # access in that past can race any more, and the checker may forget it.
-        if all(not stream.queue or _age(stream) > self._barrier for stream in self._streams.values()):
-            self._races.horizon = self._next_horizon
-            self._next_horizon = self._host
-            self._barrier = self._launched
+        barrier = self._barrier
+        for stream in self._streams.values():
+            if stream.queue and stream.queue[0].sequence <= barrier:
+                return
+        self._races.horizon = self._next_horizon
+        self._next_horizon = self._host
+        self._barrier = self._launched
 
     def _run_past(self, clock: Clock) -> int:
         executed = self._executed
@@ -143,8 +158,6 @@ class VirtualDevice(Device):
             operation.memories = ()
 
     def _host_reads_early(self, memory: Memory) -> None:
-        if not self._checks:
-            return
         for operation in memory.last.values():
             if operation.n > self._executed[operation.index] and operation.n > self._host[operation.index]:
                 self._races.add(HOST_READ, memory.name, None, operation, HOST, HOST)

@@ -116,17 +116,20 @@ def _last_may_be_pending(step: Step) -> bool:
     return bool(device.pending or step.ledger.prepared or step.ledger.in_flight or step.after.queue)
 
 
-def _promised(step: Step) -> set[int]:
-    """Slots of middle chunks that have not run: the tree takes a chunk over when the next step is scheduled.
+def _note_chunk(step: Step) -> None:
+    """Remember the window of a middle chunk at its launch: an abort may take the row away before the chunk has run."""
+    if step.receipt.launch is None or not step.ledger.in_flight:
+        return
+    newest = step.ledger.in_flight[-1]
+    for rid, start, length in newest.admitted:
+        if rid in newest.middle:
+            windows: dict[int, set[int]] = step.memo.setdefault("chunk-windows", {})
+            windows[newest.number] = set(step.after.reqs[rid].slots[start : start + length])
 
-    Noted at the launch, because an abort may take the row away before the chunk has run.
-    """
-    windows: dict[int, set[int]] = step.memo.setdefault("chunk-windows", {})
-    if step.ledger.in_flight and step.receipt.launch is not None:
-        newest = step.ledger.in_flight[-1]
-        for rid, start, length in newest.admitted:
-            if rid in newest.middle:
-                windows[newest.number] = set(step.after.reqs[rid].slots[start : start + length])
+
+def _promised(step: Step) -> set[int]:
+    """Slots of middle chunks that have not run: the tree takes a chunk over when the next step is scheduled."""
+    windows: dict[int, set[int]] = step.memo.get("chunk-windows", {})
     found: set[int] = set()
     for launch in step.after.launches:
         if launch.exit is None:
@@ -150,7 +153,7 @@ def cached_kv_is_true(step: Step) -> Finding:
     pool, device = step.after.pool, step.after.device
     if pool.cached is None or device is None:
         return Verdict.UNKNOWN
-    promised = _promised(step)
+    _note_chunk(step)
     if not pool.cached:
         return None
     tree, memory = _tree(step, pool.cached), (device.target_v1, device.target_v2)
@@ -159,6 +162,7 @@ def cached_kv_is_true(step: Step) -> Finding:
     if tree.is_target_true(device):
         tree.seen = memory
         return HOLDS if tree.paths else None
+    promised = _promised(step)
     finding: Finding = None
     for wanted in tree.paths:
         slots = wanted.path.slots
@@ -189,7 +193,7 @@ def cached_draft_kv_is_true(step: Step) -> Finding:
     pool, device = step.after.pool, step.after.device
     if pool.cached is None or device is None or device.draft_v1 is None:
         return Verdict.UNKNOWN
-    promised = _promised(step)
+    _note_chunk(step)
     if not pool.cached:
         return None
     tree, draft_v1 = _tree(step, pool.cached), device.draft_v1
@@ -198,6 +202,7 @@ def cached_draft_kv_is_true(step: Step) -> Finding:
     if tree.is_draft_true(draft_v1):
         tree.seen_draft = draft_v1
         return HOLDS if tree.draft else None
+    promised = _promised(step)
     for wanted in tree.paths:
         found, due = _read(draft_v1, wanted.path.slots), wanted.due_draft
         due = min(due, next((place for place, slot in enumerate(wanted.path.slots) if slot in promised), due))

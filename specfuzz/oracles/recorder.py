@@ -23,11 +23,12 @@ HOLDS = Verdict.HOLDS
 )
 def receipt_tells_the_truth(step: Step) -> Finding:
     """What the engine reports about an event is what changed on its requests."""
+    receipt = step.receipt
     emitted: dict[str, tuple[int, ...]] = {}
-    for rid, tokens in step.receipt.emitted:
+    for rid, tokens in receipt.emitted:
         if tokens:
             emitted[rid] = emitted.get(rid, ()) + tuple(tokens)
-    finished = {rid: (reason, length) for rid, reason, length in step.receipt.finished}
+    finished = {rid: (reason, length) for rid, reason, length in receipt.finished} if receipt.finished else {}
     finding: Finding = HOLDS if emitted or finished else None
     known = step.before.reqs
     for rid, req in step.after.reqs.items():

@@ -135,12 +135,14 @@ def refusal_needs_pressure(step: Step) -> Finding:
 def nobody_is_lost(step: Step, req: ReqView) -> Finding:
     """A request that nobody holds is never scheduled again."""
     asked, after = step.ledger.requests[req.rid], step.after
-    if asked.standing is Standing.WAITING:
+    if asked.standing is RUNNING:
+        if req.rid in after.running:
+            return HOLDS
+        place, count = "batches", sum(req.rid in one.rids for one in after.batches)
+        found = bool(count) or bool(sampling(step, req.rid))
+    elif asked.standing is Standing.WAITING:
         place, count = "waiting queue", after.waiting.count(req.rid)
         found = count == 1
-    elif asked.standing is RUNNING:
-        place, count = "batches", (req.rid in after.running) + sum(req.rid in one.rids for one in after.batches)
-        found = bool(count) or bool(sampling(step, req.rid))
     else:
         return None
     if found:

@@ -70,7 +70,7 @@ class Pools:
         """Speculative prepare: reserve, never commit."""
         config = self.config
         targets = [self._reserve_target(req) for req in reqs]
-        needed = sum(target - req.kv.kv_allocated_len for target, req in zip(targets, reqs, strict=True))
+        needed = sum(targets) - sum([req.kv.kv_allocated_len for req in reqs])
         if needed:
             slack = 0 if config.page_size == 1 else len(reqs) * config.page_size
             self.tree_cache.evict_to_free_tokens(needed + slack)
@@ -89,11 +89,10 @@ class Pools:
         config = self.config
         if not config.speculative:
             return config.page_size * sum(req.kv.kv_committed_len % config.page_size == 0 for req in reqs)
-        return sum(
-            ceil_align(self._reserve_target(req), config.page_size)
-            - ceil_align(req.kv.kv_allocated_len, config.page_size)
-            for req in reqs
-        )
+        page_size, needed = config.page_size, 0
+        for req in reqs:
+            needed += ceil_align(self._reserve_target(req), page_size) - ceil_align(req.kv.kv_allocated_len, page_size)
+        return needed
 
     def check_decode_mem(self, reqs: list[Req]) -> bool:
         """Whether the next decode of these rows fits, after evicting what can go."""

@@ -30,14 +30,21 @@ class TokenToKVPoolAllocator:
         if pages > len(self.free_pages):
             return None
         slots = list(range(last_slot + 1, last_slot + 1 + boundary - allocated))
-        for index in range(pages):
-            first = self.free_pages.pop() * page_size
-            slots += range(first, first + min(page_size, end - boundary - index * page_size))
+        if not pages:
+            return slots
+        taken = self.free_pages[: -pages - 1 : -1]  # the last one first
+        del self.free_pages[-pages:]
+        if page_size == 1:
+            return slots + taken
+        for page in taken:
+            slots += range(page * page_size, (page + 1) * page_size)
+        del slots[end - allocated :]  # the last page may be used in part
         return slots
 
     def free(self, slots: list[int]) -> None:
         """Return every page that a slot names; inside a free group it becomes available when the group ends."""
-        pages = list(dict.fromkeys(slot // self.page_size for slot in slots))
+        page_size = self.page_size
+        pages = list(dict.fromkeys(slots if page_size == 1 else [slot // page_size for slot in slots]))
         if self._group is not None:
             self._group += pages
         else:

@@ -8,6 +8,8 @@ IndexError.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from specfuzz.core.language import MIX_A, STOP_TOKEN, TOKEN_MASK, TOKEN_SHIFT
 from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.races import Access
@@ -17,49 +19,79 @@ _TABULATED = 1024
 
 
 class Weights:
-    """Positions of one row width on the device, and the vocabulary to compute with. All int64.
+    """Positions of one row width on the device, and the vocabulary to compute with. All int64; kernels only read it.
 
     positions: (width,) 0, 1, ...: also layer 1's weights. reduction: (width,) = positions + 1: layer 2's weights.
+    one: the operand 1.
     """
 
-    __slots__ = ("_digest_below", "_reduction_below", "arrays", "positions", "reduction", "width")
+    __slots__ = (
+        "_digest_below", "_lanes_below", "_mix_a", "_reduction_below", "_token_mask", "_token_shift", "_windows",
+        "arrays", "one", "positions", "reduction", "width",
+    )  # fmt: skip
 
     def __init__(self, width: int, arrays: Arrays) -> None:
         """width: cells of one req_to_token row."""
         self.arrays = arrays
         self.width = width
+        self.one, self._mix_a = arrays.constant(1), arrays.constant(MIX_A)
+        self._token_shift, self._token_mask = arrays.constant(TOKEN_SHIFT), arrays.constant(TOKEN_MASK)
         self.positions = arrays.arange(width)
         self.reduction = self.positions + 1
         self._digest_below = self._reduction_below = None
+        self._windows: dict[int, Array] = {}
+        self._lanes_below: dict[int, Array] = {}
         if width <= _TABULATED:
             below = self.positions < arrays.arange(width + 1)[:, None]
             self._digest_below, self._reduction_below = self.positions * below, self.reduction * below
 
+    def mix(self, a: Array, b: Array) -> Array:
+        """Elementwise int64 hash of two int64 arrays; equals `language.mix`."""
+        return self._stir(b + a * self._mix_a)
+
+    def unembed(self, reduction: Array) -> Array:
+        """Token ids that follow layer-2 reductions; equals `language.unembed`."""
+        return self.token_bits(self._stir(reduction))
+
+    def token_bits(self, x: Array) -> Array:
+        """The bits of a hash that a token or a choice is made of."""
+        return (x >> self._token_shift) & self._token_mask
+
+    def _stir(self, x: Array) -> Array:
+        return x * (x | self.one)
+
     def digest_below(self, lens: Array) -> Array:
-        """Layer 1's weights with those at or above the row's length set to 0: (bs, width)."""
+        """Layer 1's weights with those at or above the length set to 0: (*lens.shape, width)."""
         if self._digest_below is None:
-            return self.positions * (self.positions < lens[:, None])
+            return self.positions * (self.positions < lens[..., None])
         return self.arrays.rows(self._digest_below, lens)
 
     def reduction_below(self, lens: Array) -> Array:
         """Layer 2's weights, likewise."""
         if self._reduction_below is None:
-            return self.reduction * (self.positions < lens[:, None])
+            return self.reduction * (self.positions < lens[..., None])
         return self.arrays.rows(self._reduction_below, lens)
 
+    def window(self, base: Array, lanes: int) -> Array:
+        """Positions [base, base + lanes) of every row, (bs, lanes); a base that can't exist is forced into the row."""
+        table = self._windows.get(lanes)
+        if table is None:
+            table = self._windows[lanes] = self.arrays.arange(self.width + 1)[:, None] + self.arrays.arange(lanes)
+        return self.arrays.rows(table, base)
 
-def _stir(x: Array) -> Array:
-    return x * (x | 1)
+    def lanes_below(self, last: Array, lanes: int) -> Array:
+        """1 on the lanes below `last` of every row, else 0: (bs, lanes)."""
+        table = self._lanes_below.get(lanes)
+        if table is None:
+            table = self.arrays.arange(lanes) < self.arrays.arange(lanes + 1)[:, None]
+            table = self._lanes_below[lanes] = table * self.arrays.array([1])
+        return self.arrays.rows(table, last)
 
 
-def mix(a: Array, b: Array) -> Array:
-    """Elementwise int64 hash of two int64 arrays; equals `language.mix`."""
-    return _stir(b + a * MIX_A)
-
-
-def unembed(reduction: Array) -> Array:
-    """Token ids that follow layer-2 reductions; equals `language.unembed`."""
-    return (_stir(reduction) >> TOKEN_SHIFT) & TOKEN_MASK
+@lru_cache(maxsize=64)
+def weights_of(width: int, arrays: Arrays) -> Weights:
+    """The weights of that width, made once per face."""
+    return Weights(width, arrays)
 
 
 def plan_kernel(
@@ -91,22 +123,19 @@ def window_forward(
     Returns (reductions O by window position (bs, E), window positions (bs, E)).
     """
     xp = weights.arrays
-    positions = base[:, None] + weights.positions[: tokens.shape[1]]
-    window = xp.gather(kv_indices, positions)
-    written = window if out_cache_loc is None else out_cache_loc
+    positions = weights.window(base, tokens.shape[1])
+    written = xp.gather(kv_indices, positions) if out_cache_loc is None else out_cache_loc
     for layer in (target_v1, target_v2):
         access.read(layer, kv_indices)
         access.write(layer, written)
 
-    below = (xp.take(target_v1, kv_indices) * weights.digest_below(base)).sum(1)
-    v1 = mix(tokens, positions)
+    v1 = weights.mix(tokens, positions)
     target_v1[written] = v1
-    weighted = xp.take(target_v1, window) * positions
-    digest = below[:, None] + (weighted.cumsum(1) - weighted)
-
-    below = (xp.take(target_v2, kv_indices) * weights.reduction_below(base)).sum(1)
-    target_v2[written] = mix(v1, digest)
-    return below[:, None] + (xp.take(target_v2, window) * (positions + 1)).cumsum(1), positions
+    # Every lane attends through the whole row: to the prefix, and to the lanes of its window below it.
+    digest = xp.dot(xp.take(target_v1, kv_indices)[:, None], weights.digest_below(positions))
+    target_v2[written] = weights.mix(v1, digest)
+    through = weights.reduction_below(positions + weights.one)
+    return xp.dot(xp.take(target_v2, kv_indices)[:, None], through), positions
 
 
 def verify_kernel(
@@ -136,15 +165,15 @@ def verify_kernel(
     reductions, positions = window_forward(
         access, weights, target_v1, target_v2, kv_indices, seq_lens, verify_tokens, None
     )
-    predicted = unembed(reductions)
+    predicted = weights.unembed(reductions)
     if max(stop_positions) >= 0:
         predicted = xp.where(positions + 1 == xp.array(stop_positions)[:, None], STOP_TOKEN, predicted)
     if only_stop is not None:
         predicted = xp.where(xp.array(only_stop) == 1, STOP_TOKEN, predicted)
-    right = xp.cumprod(predicted[:, :-1] == verify_tokens[:, 1:]).sum(1)
+    right = xp.leading(predicted[:, :-1] == verify_tokens[:, 1:])
     last = right[:, None]
     next_token_ids[...] = predicted
-    accept_lens[...] = right + 1
+    accept_lens[...] = right + weights.one
     for result in (next_token_ids, accept_lens, new_seq_lens):  # what other streams read
         access.write(result, None)
     new_seq_lens[...] = seq_lens + accept_lens
@@ -194,7 +223,7 @@ def sample_kernel(
 ) -> None:
     """The token behind each row; seq_lens, hidden_states: (bs,). only_stop: as for the extend. Written: (bs,)."""
     xp = weights.arrays
-    sampled = unembed(hidden_states)
+    sampled = weights.unembed(hidden_states)
     if max(stop_positions) >= 0:
         sampled = xp.where(seq_lens == xp.array(stop_positions), STOP_TOKEN, sampled)
     if only_stop is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from specfuzz.core.language import FLIP_BIT, STOP_TOKEN
 from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.races import Access
-from specfuzz.reference.model import Weights, mix, pad_windows, unembed
+from specfuzz.reference.model import Weights, pad_windows
 
 
 def draft_kernel(
@@ -34,26 +34,26 @@ def draft_kernel(
     """
     xp, steps = weights.arrays, verify_tokens.shape[1] - 1
     access.read(draft_kv, kv_indices)
-    digest = (xp.take(draft_kv, kv_indices) * weights.reduction_below(seq_lens)).sum(1)
+    digest = xp.dot(xp.take(draft_kv, kv_indices), weights.reduction_below(seq_lens))
     digest_out[...] = digest
     stops = xp.array(stop_positions) if max(stop_positions) >= 0 else None
     tokens, reduction, cells = topk_index, hidden, []
     verify_tokens[:, 0] = bonus_tokens
-    position = seq_lens
+    position = seq_lens + weights.one
     for step in range(1, steps + 1):
-        position = position + 1
         if stops is not None:
             tokens = xp.where(position == stops, STOP_TOKEN, tokens)
         if step in flip_at:
             tokens = tokens ^ xp.array([FLIP_BIT if at == step else 0 for at in flip_at])
         verify_tokens[:, step] = tokens
-        v1 = mix(tokens, position)
+        v1 = weights.mix(tokens, position)
         cells.append(v1)
         if step < steps:
-            reduction = reduction + (position + 1) * mix(v1, digest)
+            ahead = position + weights.one
+            reduction = reduction + ahead * weights.mix(v1, digest)
             digest = digest + position * v1
-            tokens = unembed(reduction)
-    scratch = xp.gather(kv_indices, seq_lens[:, None] + weights.positions[:steps])
+            tokens, position = weights.unembed(reduction), ahead
+    scratch = xp.gather(kv_indices, weights.window(seq_lens, steps))
     draft_kv[scratch] = xp.stack(cells)
     access.write(draft_kv, scratch)
 
@@ -76,10 +76,10 @@ def draft_after_verify_kernel(
     digest: (bs,) D(C + 1) that the draft of this round has read. Lanes past the accept are overwritten next round.
     """
     xp = weights.arrays
-    positions = seq_lens[:, None] + weights.positions[: next_token_ids.shape[1]]
+    positions = weights.window(seq_lens, next_token_ids.shape[1])
     window = xp.gather(kv_indices, positions)
     _draft_extend(
-        access, weights, draft_kv, window, positions, digest, next_token_ids, accept_lens[:, None] - 1, hidden_in,
+        access, weights, draft_kv, window, positions, digest, next_token_ids, accept_lens - weights.one, hidden_in,
         topk_index, hidden_out,
     )  # fmt: skip
 
@@ -109,13 +109,13 @@ def draft_prefill_kernel(
     lens = xp.array(extend_lens)
     tokens, base = pad_windows(xp, input_ids, extend_lens), seq_lens - lens
     lanes = weights.positions[: tokens.shape[1]]
-    last = lens[:, None] - 1
-    following = xp.where(lanes == last, next_token_ids[:, None], _shifted_left(xp, tokens))
-    positions = base[:, None] + lanes
+    last = lens - weights.one
+    following = xp.where(lanes == last[:, None], next_token_ids[:, None], _shifted_left(xp, tokens))
+    positions = weights.window(base, tokens.shape[1])
     # Padding lanes write to slot 0.
-    window = xp.gather(kv_indices, positions) * (lanes <= last)
+    window = xp.gather(kv_indices, positions) * weights.lanes_below(lens, tokens.shape[1])
     access.read(draft_kv, kv_indices)
-    digest = (xp.take(draft_kv, kv_indices) * weights.reduction_below(base)).sum(1)
+    digest = xp.dot(xp.take(draft_kv, kv_indices), weights.reduction_below(base))
     _draft_extend(
         access, weights, draft_kv, window, positions, digest, following, last, hidden_in, topk_index, hidden_out
     )
@@ -140,19 +140,18 @@ def _draft_extend(
     topk_index: Array,
     hidden_out: Array,
 ) -> None:
-    """Write the draft cells of a window and consume the token behind its lane `last` (bs, 1): the pending bonus.
+    """Write the draft cells of a window and consume the token behind its lane `last` (bs,): the pending bonus.
 
     following: (bs, E) the token after each window position. digest: (bs,) D(first position + 1). hidden_in: (bs,)
     target O at lane `last`. Written: topk_index (bs,), hidden_out (bs,) = the draft's O after the bonus.
     """
     xp = weights.arrays
-    ahead = positions + 1
-    cells = mix(following, ahead)
+    ahead = positions + weights.one
+    cells = weights.mix(following, ahead)
     draft_kv[window] = cells
     access.write(draft_kv, window)
-    weighted = cells * ahead
-    digests = digest[:, None] + (weighted.cumsum(1) - weighted)
-    v2 = mix(xp.gather(cells, last), xp.gather(digests, last))
-    reduction = hidden_in + ((xp.gather(ahead, last) + 1) * v2)[:, 0]
+    below = xp.dot(cells * weights.lanes_below(last, cells.shape[1]), ahead)
+    v2 = weights.mix(xp.gather(cells, last[:, None])[:, 0], digest + below)
+    reduction = hidden_in + (positions[:, 0] + last + 2) * v2
     hidden_out[...] = reduction
-    topk_index[...] = unembed(reduction)
+    topk_index[...] = weights.unembed(reduction)

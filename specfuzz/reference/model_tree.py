@@ -7,24 +7,28 @@ Source: sglang 0.5.23 speculative/eagle_worker_v2 draft_forward, eagle_worker_co
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from specfuzz.core.draft_tree import nodes_of, sibling_flip
-from specfuzz.core.language import FLIP_BIT, STOP_TOKEN, TOKEN_MASK, TOKEN_SHIFT
+from specfuzz.core.language import FLIP_BIT, STOP_TOKEN
 from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.races import Access
-from specfuzz.reference.model import Weights, mix, unembed
+from specfuzz.reference.model import Weights
 
 
 class Tree:
     """The trees of one configuration as int64 tables on the device; the first dimension is the right branch.
 
-    seed_flips: (T, T) XOR from the best seed to that of each branch. columns: (T, K - 1) of each draft node, its
-    branch's place among (level, branch) proposals; flips: (T, K - 1) XOR from there to the node. depths, parents:
-    (T, K) by node, the root's parent is itself. ancestors: (T, K, K) 1 where the first node attends to the second one:
-    itself and all above it, the root included.
+    seed_flips: (T, T) XOR from the best seed to that of each branch. wrong: (T, T) XOR that makes a proposal of the
+    right branch wrong, 0 beside it. columns: (T, K - 1) of each draft node, its branch's place among (level, branch)
+    proposals; flips: (T, K - 1) XOR from there to the node. depths, parents: (T, K) by node, the root's parent is
+    itself. ancestors: (T, K, K) 1 where the first node attends to the second one: itself and all above it, the root
+    included.
     """
 
     __slots__ = (
-        "ancestors", "columns", "depths", "flips", "num_nodes", "page_size", "parents", "seed_flips", "steps", "topk",
+        "_lanes", "_positions", "ancestors", "columns", "depths", "flips", "num_nodes", "page_size", "parents",
+        "seed_flips", "steps", "topk", "wrong",
     )  # fmt: skip
 
     def __init__(self, topk: int, steps: int, num_nodes: int, page_size: int, arrays: Arrays) -> None:
@@ -32,12 +36,40 @@ class Tree:
         self.topk, self.steps, self.num_nodes, self.page_size = topk, steps, num_nodes, page_size
         shapes = [nodes_of(topk, steps, num_nodes, branch) for branch in range(topk)]
         self.seed_flips = arrays.array([[sibling_flip((t - b) % topk) for t in range(topk)] for b in range(topk)])
+        self.wrong = arrays.array([[FLIP_BIT * (t == b) for t in range(topk)] for b in range(topk)])
         self.columns = arrays.array([[(n.level - 1) * topk + n.branch for n in nodes] for nodes in shapes])
         self.flips = arrays.array([[sibling_flip(n.alternative) for n in nodes] for nodes in shapes])
         self.depths = arrays.array([[0, *(n.level for n in nodes)] for nodes in shapes])
         parents = [[0, *(n.parent for n in nodes)] for nodes in shapes]
         self.parents = arrays.array(parents)
         self.ancestors = arrays.array([_ancestors(line) for line in parents])
+        self._lanes: dict[int, Array] = {}
+        self._positions: dict[int, Array] = {}
+
+    def lanes(self, weights: Weights, seq_lens: Array) -> Array:
+        """Positions in the row to which the branches write, level by level: (bs, T * S). seq_lens: (bs,) = C."""
+        table = self._lanes.get(weights.width)
+        if table is None:
+            xp = weights.arrays
+            heads, tail = _branch_heads(weights, self, xp.arange(weights.width + 1))
+            table = (heads + tail[:, None])[:, :, None] + xp.arange(self.steps)
+            table = self._lanes[weights.width] = table.reshape(weights.width + 1, -1)
+        return weights.arrays.rows(table, seq_lens)
+
+    def positions(self, weights: Weights, seq_lens: Array) -> Array:
+        """C + level, the same for all branches: (bs, S + 1, T). seq_lens: (bs,) = C."""
+        table = self._positions.get(weights.width)
+        if table is None:
+            xp = weights.arrays
+            ahead = xp.arange(weights.width + 1)[:, None] + xp.arange(self.steps + 1)
+            table = self._positions[weights.width] = ahead[:, :, None] + xp.full((self.topk,), 0)
+        return weights.arrays.rows(table, seq_lens)
+
+
+@lru_cache(maxsize=64)
+def tree_of(topk: int, steps: int, num_nodes: int, page_size: int, arrays: Arrays) -> Tree:
+    """The tables of that shape, made once per face."""
+    return Tree(topk, steps, num_nodes, page_size, arrays)
 
 
 def _ancestors(parents: list[int]) -> list[list[int]]:
@@ -50,9 +82,9 @@ def _ancestors(parents: list[int]) -> list[list[int]]:
     return lines
 
 
-def right_branches(xp: Arrays, keys: list[int], frontier: Array, topk: int) -> Array:
+def right_branches(weights: Weights, keys: list[int], frontier: Array, topk: int) -> Array:
     """(bs,) the branch with the right path of the round that starts at `frontier`; equals draft_tree.right_branch."""
-    return ((mix(xp.array(keys), frontier) >> TOKEN_SHIFT) & TOKEN_MASK) % topk
+    return weights.token_bits(weights.mix(weights.arrays.array(keys), frontier)) % topk
 
 
 def seeds_kernel(
@@ -65,7 +97,8 @@ def seeds_kernel(
     xp = weights.arrays
     access.read(best, None)
     access.read(frontier, None)
-    topk_index[...] = best[:, None] ^ xp.rows(tree.seed_flips, right_branches(xp, keys, frontier, tree.topk))
+    flips = xp.rows(tree.seed_flips, right_branches(weights, keys, frontier, tree.topk))
+    topk_index[...] = xp.spread(best, tree.topk) ^ flips
     access.write(topk_index, None)
 
 
@@ -101,40 +134,40 @@ def draft_tree_kernel(
     for source in (seq_lens, bonus_tokens, topk_index, hidden):
         access.read(source, None)
     access.read(draft_kv, kv_indices)
-    right = right_branches(xp, keys, seq_lens, topk)
+    right = right_branches(weights, keys, seq_lens, topk)
     digest = _read_prefix(weights, tree, draft_kv, kv_indices, seq_lens)
     digest_out[...] = digest[:, 0]  # branch 0 reads the prefix where it lies
-    heads, tail = _branch_heads(weights, tree, seq_lens)
-    lanes = (heads + tail[:, None])[:, :, None] + weights.positions[:steps]
-    slots = xp.gather(kv_indices, lanes.reshape(rows, -1)).reshape(rows, topk, steps)
-    is_right = xp.arange(topk) == right[:, None]
-    stops = xp.array(stop_positions)[:, None]
-    flips = xp.array(flip_at)[:, None]
-
-    tokens, reduction, below = topk_index, hidden[:, None], digest
+    slots = xp.gather(kv_indices, tree.lanes(weights, seq_lens)).reshape(rows, topk, steps)
+    places = tree.positions(weights, seq_lens)
     apart = xp.rows(tree.seed_flips, right)
+    wrong = xp.rows(tree.wrong, right)
+    # The host knows whether a stop is armed and what is made wrong: mostly nothing on this level.
+    stops = xp.array(stop_positions)[:, None] if max(stop_positions) >= 0 else None
+
+    tokens, reduction, below = topk_index, xp.spread(hidden, topk), digest
     proposals = xp.full((rows, steps * topk), 0)
     for level in range(1, steps + 1):
-        position = (seq_lens + level)[:, None]
-        tokens = xp.where(position == stops, STOP_TOKEN ^ apart, tokens)
-        tokens = tokens ^ (is_right * (flips == level) * FLIP_BIT)
+        position = places[:, level]
+        if stops is not None:
+            tokens = xp.where(position == stops, STOP_TOKEN ^ apart if level == 1 else STOP_TOKEN, tokens)
+        if level in flip_at:
+            flipped = xp.array([at == level for at in flip_at])
+            tokens = tokens ^ (wrong * xp.spread(flipped, topk))
         proposals[:, (level - 1) * topk : level * topk] = tokens
         if level == steps:
             break
-        v1 = mix(tokens, position)
+        v1 = weights.mix(tokens, position)
         written = slots[:, :, level - 1]
         draft_kv[written] = v1
         access.write(draft_kv, written)
-        reduction = reduction + (position + 1) * mix(v1, below)
-        seen = slots[:, :, :level]
-        below = digest + (
-            xp.take(draft_kv, seen) * (seq_lens[:, None] + weights.positions[1 : level + 1])[:, None]
-        ).sum(2)
-        tokens, apart = unembed(reduction), xp.full((rows, topk), 0)
+        reduction = reduction + places[:, level + 1] * weights.mix(v1, below)
+        read_back = xp.take(draft_kv, slots[:, :, :level])
+        below = digest + xp.dot(read_back, places[:, 1 : level + 1, :1].reshape(rows, 1, level))
+        tokens = weights.unembed(reduction)
 
     verify_tokens[:, 0] = bonus_tokens
     verify_tokens[:, 1:] = xp.gather(proposals, xp.rows(tree.columns, right)) ^ xp.rows(tree.flips, right)
-    positions[...] = seq_lens[:, None] + xp.rows(tree.depths, right)
+    positions[...] = xp.spread(seq_lens, tree.num_nodes) + xp.rows(tree.depths, right)
     parents[...] = xp.rows(tree.parents, right)
     tree_mask[...] = xp.rows(tree.ancestors, right)
     for result in (verify_tokens, positions, parents, tree_mask, digest_out):
@@ -174,11 +207,11 @@ def _tail_slots(weights: Weights, tree: Tree, kv_indices: Array, seq_lens: Array
 def _read_prefix(weights: Weights, tree: Tree, draft_kv: Array, kv_indices: Array, seq_lens: Array) -> Array:
     """(bs, T) D(C + 1) as each branch reads it: whole pages of the prefix, then its own copy of the partial one."""
     xp = weights.arrays
-    base = seq_lens - seq_lens % tree.page_size
-    whole = (xp.take(draft_kv, kv_indices) * weights.reduction_below(base)).sum(1)[:, None]
+    base = seq_lens if tree.page_size == 1 else seq_lens - seq_lens % tree.page_size
+    whole = xp.spread(xp.dot(xp.take(draft_kv, kv_indices), weights.reduction_below(base)), tree.topk)
     if tree.page_size == 1:
-        return whole + xp.full((1, tree.topk), 0)
+        return whole
     offsets = weights.positions[: tree.page_size]
     weighed = (base[:, None] + offsets + 1) * (offsets < (seq_lens - base)[:, None])
     tails = xp.take(draft_kv, _tail_slots(weights, tree, kv_indices, seq_lens))
-    return whole + (tails * weighed[:, None]).sum(2)
+    return whole + xp.dot(tails, weighed[:, None])

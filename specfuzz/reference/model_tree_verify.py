@@ -11,7 +11,7 @@ from __future__ import annotations
 from specfuzz.core.language import STOP_TOKEN
 from specfuzz.gpu.arrays import Array
 from specfuzz.gpu.races import Access
-from specfuzz.reference.model import Weights, mix, unembed
+from specfuzz.reference.model import Weights
 
 
 def verify_window_kernel(
@@ -20,7 +20,7 @@ def verify_window_kernel(
     """Slots of the window [C, C + K) out of the rows that the plan has copied. out_cache_loc: (bs, K), written."""
     access.read(kv_indices, None)
     access.read(seq_lens, None)
-    lanes = seq_lens[:, None] + weights.positions[: out_cache_loc.shape[1]]
+    lanes = weights.window(seq_lens, out_cache_loc.shape[1])
     out_cache_loc[...] = weights.arrays.gather(kv_indices, lanes)
     access.write(out_cache_loc, None)
 
@@ -54,20 +54,23 @@ def verify_tree_kernel(
         access.read(layer, kv_indices)
         access.write(layer, out_cache_loc)
 
-    below = (xp.take(target_v1, kv_indices) * weights.digest_below(seq_lens)).sum(1)[:, None]
-    v1 = mix(verify_tokens, positions)
+    below = xp.dot(xp.take(target_v1, kv_indices), weights.digest_below(seq_lens))[:, None]
+    v1 = weights.mix(verify_tokens, positions)
     target_v1[out_cache_loc] = v1
     own = xp.take(target_v1, out_cache_loc) * positions
-    digest = below + (tree_mask * own[:, None]).sum(2) - own
+    digest = below + xp.dot(tree_mask, own[:, None]) - own
 
-    below = (xp.take(target_v2, kv_indices) * weights.reduction_below(seq_lens)).sum(1)[:, None]
-    target_v2[out_cache_loc] = mix(v1, digest)
+    below = xp.dot(xp.take(target_v2, kv_indices), weights.reduction_below(seq_lens))[:, None]
+    target_v2[out_cache_loc] = weights.mix(v1, digest)
     own = xp.take(target_v2, out_cache_loc) * (positions + 1)
-    reductions = below + (tree_mask * own[:, None]).sum(2)
+    reductions = below + xp.dot(tree_mask, own[:, None])
 
-    predict[...] = xp.where(positions + 1 == xp.array(stop_positions)[:, None], STOP_TOKEN, unembed(reductions))
+    predicted = weights.unembed(reductions)
+    if max(stop_positions) >= 0:
+        predicted = xp.where(positions + 1 == xp.array(stop_positions)[:, None], STOP_TOKEN, predicted)
     if only_stop is not None:
-        predict[...] = xp.where(xp.array(only_stop) == 1, STOP_TOKEN, predict)
+        predicted = xp.where(xp.array(only_stop) == 1, STOP_TOKEN, predicted)
+    predict[...] = predicted
     hidden_states[...] = reductions
     access.write(predict, None)
     access.write(hidden_states, None)
@@ -96,11 +99,12 @@ def accept_tree_kernel(
         access.read(source, None)
     follows = xp.gather(predict, parents) == verify_tokens
     follows[:, 0] = True
-    depths = positions - seq_lens[:, None]
-    accepted = (tree_mask * follows[:, None]).sum(2) == depths + 1
+    depths = positions - xp.spread(seq_lens, positions.shape[1])
+    accepted = xp.dot(tree_mask, follows[:, None]) == depths + weights.one
     levels = weights.positions[: accept_index.shape[1]]
     there = accepted[:, None] * (depths[:, None] == levels[:, None])
-    accept_index[...] = (there * weights.positions[: depths.shape[1]]).sum(2) + there.sum(2) - 1
+    # One node per level at most: its number and 1, or 0 where the path has ended.
+    accept_index[...] = xp.dot(there, weights.reduction[: depths.shape[1]]) - weights.one
     accept_lens[...] = accepted.sum(1)
     new_seq_lens[...] = seq_lens + accept_lens
     for result in (accept_index, accept_lens, new_seq_lens):
@@ -118,7 +122,7 @@ def fill_bonus_tokens_kernel(
     xp = weights.arrays
     for source in (predict, accept_index, accept_lens):
         access.read(source, None)
-    accepted = xp.gather(predict, accept_index.clip(0)).reshape(-1)
+    accepted = xp.gather(predict, xp.not_below_zero(accept_index)).reshape(-1)
     last = xp.arange(bonus.shape[0]) * stride + accept_lens - 1
     bonus[...] = xp.take(accepted, last % accepted.shape[0])
     access.write(bonus, None)
@@ -143,7 +147,7 @@ def accepted_locs_kernel(
         access.read(source, None)
     within = weights.positions[:width] < accept_lens[:, None]
     tgt_cache_loc[...] = out_cache_loc[:, :width] * within
-    accept_out_cache_loc[...] = xp.gather(out_cache_loc, accept_index.clip(0)) * within
+    accept_out_cache_loc[...] = xp.gather(out_cache_loc, xp.not_below_zero(accept_index)) * within
     access.write(tgt_cache_loc, None)
     access.write(accept_out_cache_loc, None)
 
@@ -152,11 +156,12 @@ def compact_accepted_kernel(
     access: Access, weights: Weights, accept_index: Array, sources: list[Array], targets: list[Array]
 ) -> None:
     """Copies of node-indexed tensors (bs, K) with the accepted path at the front; lanes behind it hold no answer."""
+    xp = weights.arrays
     access.read(accept_index, None)
-    lanes, width = accept_index.clip(0), accept_index.shape[1]
+    lanes, width = xp.not_below_zero(accept_index), accept_index.shape[1]
     for source, target in zip(sources, targets, strict=True):
         target[...] = source
-        target[:, :width] = weights.arrays.gather(source, lanes)
+        target[:, :width] = xp.gather(source, lanes)
         access.read(source, None)
         access.write(target, None)
 

@@ -80,6 +80,8 @@ class RadixCache:
         return position, node
 
     def _common(self, keys: Key, other: Key, offset: int) -> int:
+        if keys == other[offset : offset + len(keys)]:
+            return len(keys)  # nodes are whole pages
         length = 0
         for mine, theirs in zip(keys, other[offset : offset + len(keys)], strict=False):
             if mine != theirs:

@@ -131,7 +131,7 @@ class Req:
             self.finished_reason, self.to_finish = self.to_finish, None
             return
         start = len(self.output_ids) - new_tokens
-        stop_index = next((i for i in range(start, len(self.output_ids)) if self.output_ids[i] == STOP_TOKEN), None)
+        stop_index = self.output_ids.index(STOP_TOKEN, start) if STOP_TOKEN in self.output_ids[start:] else None
         length = first_end(len(self.output_ids), self.max_new_tokens, stop_index)
         if length is not None:
             # A stop beyond the cap is demoted: the client never sees it.

@@ -112,10 +112,14 @@ class ScheduleBatch:
     # ------------------------------------------------------------------ filter and merge, always out of place
     def filter_batch(self, exclude: tuple[Req, ...] = ()) -> list[Req]:
         """Keep the rows that are neither finished, retracted nor excluded; returns those that left."""
+        for req in self.reqs:
+            if req.finished_reason is not None or req.is_retracted or req in exclude:
+                break
+        else:
+            return []
         keep = [i for i, req in enumerate(self.reqs) if not (req.finished() or req.is_retracted or req in exclude)]
         dropped = [req for i, req in enumerate(self.reqs) if i not in keep]
-        if dropped:
-            self.keep_rows(keep)
+        self.keep_rows(keep)
         return dropped
 
     def keep_rows(self, keep: list[int]) -> None:

@@ -20,7 +20,7 @@ from specfuzz.reference.future_map import FutureMap
 from specfuzz.reference.grammar import Grammar
 from specfuzz.reference.kv_allocator import TokenToKVPoolAllocator
 from specfuzz.reference.kv_pool import KVPool
-from specfuzz.reference.model import Weights
+from specfuzz.reference.model import weights_of
 from specfuzz.reference.prefill_adder import PrefillAdder
 from specfuzz.reference.radix_cache import RadixCache
 from specfuzz.reference.req import Req
@@ -65,7 +65,7 @@ class Scheduler:
         self.kv_pool = KVPool(slots, self.streams, with_draft=config.speculative)
         self.future_map = FutureMap(config, self.streams, self.req_to_token_pool.req_to_token)
         self.model_runner = ModelRunner(
-            config, self.streams, self.kv_pool, self.req_to_token_pool, Weights(config.row_width, device.arrays)
+            config, self.streams, self.kv_pool, self.req_to_token_pool, weights_of(config.row_width, device.arrays)
         )
         self.model_worker = ALGORITHMS.get(config.algorithm).make_worker(self.model_runner)
         self.forward = ForwardRunner(config, self.streams, self.future_map, self.model_worker)

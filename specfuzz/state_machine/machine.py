@@ -114,9 +114,11 @@ class SpecMachine(EventRules):
                 self._pressed = False
 
     def teardown(self) -> None:
-        """Hand the ended session to whoever counts."""
+        """Hand the ended session to whoever counts, and let go of it: Hypothesis keeps machines in reference cycles."""
+        session = vars(self).pop("session")
+        vars(self).pop("scene", None)
         if self.hooks.on_end is not None:
-            self.hooks.on_end(self.session)
+            self.hooks.on_end(session)
 
 
 def make_machine(

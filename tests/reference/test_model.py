@@ -13,10 +13,8 @@ from specfuzz.gpu.arrays import Array, Arrays, NumpyArrays, TorchArrays
 from specfuzz.reference.model import (
     Weights,
     extend_kernel,
-    mix,
     pad_windows,
     plan_kernel,
-    unembed,
     verify_kernel,
 )
 from specfuzz.reference.model_draft import draft_after_verify_kernel, draft_kernel, draft_prefill_kernel
@@ -38,8 +36,9 @@ def xp(request: pytest.FixtureRequest) -> Arrays:
 @given(st.lists(st.tuples(int64s, int64s), min_size=1, max_size=8))
 def test_mix_and_unembed_agree_with_the_integers(xp: Arrays, pairs: list[tuple[int, int]]) -> None:
     a, b = xp.array([first for first, _ in pairs]), xp.array([second for _, second in pairs])
-    assert mix(a, b).tolist() == [language.mix(*pair) for pair in pairs]
-    assert unembed(a).tolist() == [language.unembed(first) for first, _ in pairs]
+    weights = Weights(1, xp)
+    assert weights.mix(a, b).tolist() == [language.mix(*pair) for pair in pairs]
+    assert weights.unembed(a).tolist() == [language.unembed(first) for first, _ in pairs]
 
 
 def test_a_plan_copies_the_rows_of_the_batch_in_its_order(xp: Arrays) -> None:

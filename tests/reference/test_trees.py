@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from specfuzz.core.draft_tree import branch_stride, right_branch, right_path, seeds
 from specfuzz.core.language import FLIP_BIT, STOP_TOKEN
 from specfuzz.gpu.arrays import Arrays, NumpyArrays, TorchArrays
+from specfuzz.reference.model import Weights
 from specfuzz.reference.model_tree import Tree, right_branches
 from specfuzz.reference.model_tree_verify import accept_tree_kernel
 from tests.reference.memory import ACCESS, JUNK, Rows, touched
@@ -56,7 +57,7 @@ def test_every_node_attends_to_itself_and_to_all_above_it(xp: Arrays, shape: Sha
 def test_the_device_chooses_the_branch_that_the_integers_choose(xp: Arrays, places: list[tuple[str, int]]) -> None:
     from specfuzz.core.draft_tree import branch_key
 
-    found = right_branches(xp, [branch_key(rid) for rid, _ in places], xp.array([c for _, c in places]), 5)
+    found = right_branches(Weights(1, xp), [branch_key(rid) for rid, _ in places], xp.array([c for _, c in places]), 5)
     assert found.tolist() == [right_branch(rid, c, 5) for rid, c in places]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -302,6 +304,23 @@ def test_numpy_and_torch_kernels_give_one_digest(fields: dict[str, object], monk
         monkeypatch.setenv("SPECFUZZ_ARRAYS", face)
         digests.add(digest_of(fields))
     assert len(digests) == 1
+
+
+def test_a_fresh_start_frees_the_engine_before_it_without_the_garbage_collector() -> None:
+    """In the middle of a run: requests, launches in flight and queued operations included."""
+    system = ReferenceSystem()
+    gc.disable()
+    try:
+        session = Session(system, EngineConfig(), ())
+        for event in parse_events("submit(a,4,9) prefill(a) prepare verify(a=3) prepare verify"):
+            session.step(event)
+        scheduler = weakref.ref(system.scheduler)
+        device, watcher = weakref.ref(system.device), weakref.ref(system.watcher)
+        batch = weakref.ref(system.scheduler.running_batch)
+        system.reset(EngineConfig())
+        assert (scheduler(), device(), watcher(), batch()) == (None, None, None, None)
+    finally:
+        gc.enable()
 
 
 #: `digest_of({})` without pytest, to save its import.

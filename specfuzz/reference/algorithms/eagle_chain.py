@@ -77,10 +77,10 @@ class EagleWorkerV2:
         batch.input_ids = verify_tokens
         batch.spec_info = EagleVerifyInput(verify_tokens)
         next_token_ids = batch.new_tensor("next_token_ids", on=self._forward, lanes=width)
-        accept_lens, new_seq_lens, bonus_tokens, target_hidden = (
-            batch.new_tensor(name, on=self._forward)
-            for name in ("accept_lens", "new_seq_lens", "bonus_tokens", "target_hidden")
-        )
+        accept_lens = batch.new_tensor("accept_lens", on=self._forward)
+        new_seq_lens = batch.new_tensor("new_seq_lens", on=self._forward)
+        bonus_tokens = batch.new_tensor("bonus_tokens", on=self._forward)
+        target_hidden = batch.new_tensor("target_hidden", on=self._forward)
         self._forward.launch(
             "verify", verify_kernel, runner.weights, runner.kv_pool.target_v1, runner.kv_pool.target_v2, kv_indices,
             seq_lens, verify_tokens, runner.stop_positions(batch), next_token_ids, accept_lens, new_seq_lens,

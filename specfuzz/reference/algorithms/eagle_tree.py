@@ -14,7 +14,7 @@ from specfuzz.core.draft_tree import branch_key
 from specfuzz.gpu.device import Buffer
 from specfuzz.reference.algorithms.eagle_chain import EagleWorkerV2
 from specfuzz.reference.model_draft import draft_after_verify_kernel
-from specfuzz.reference.model_tree import Tree, copy_tails_kernel, draft_tree_kernel, seeds_kernel
+from specfuzz.reference.model_tree import copy_tails_kernel, draft_tree_kernel, seeds_kernel, tree_of
 from specfuzz.reference.model_tree_verify import (
     accept_tree_kernel,
     accepted_locs_kernel,
@@ -51,7 +51,7 @@ class EagleTreeWorkerV2(EagleWorkerV2):
         super().__init__(runner)
         config = runner.config
         self.topk, self.num_draft_tokens, self.page_size = config.topk, config.draft_token_num, config.page_size
-        self.tree = Tree(
+        self.tree = tree_of(
             config.topk, config.spec_steps, config.draft_token_num, config.page_size, runner.weights.arrays
         )
 

@@ -34,17 +34,18 @@ class LaunchRecord:
         reqs = batch.reqs
         self.number = number
         self.mode = batch.forward_mode.value
-        self.rids = tuple(req.rid for req in reqs)
+        self.rids = tuple([req.rid for req in reqs])
         self.rows = tuple(batch.req_pool_indices_cpu)
-        self.committed = tuple(req.kv.kv_committed_len for req in reqs)
-        self.allocated = tuple(req.kv.kv_allocated_len for req in reqs)
-        self.dead = tuple(req.rid for req in reqs if req.finished() or req.is_retracted)
+        self.committed = tuple([req.kv.kv_committed_len for req in reqs])
+        self.allocated = tuple([req.kv.kv_allocated_len for req in reqs])
+        self.dead = tuple([req.rid for req in reqs if req.finished_reason is not None or req.is_retracted])
         self.unsettled_before = unsettled_before
         self.rebound: tuple[str, ...] | None = None
         self.sampling_copied: bool | None = None
         self.mode_after: str | None = None
         self.publishes = 0
         self.published: Event | None = None
+        self._published = False
         self.settled = False
         self.entry: WorkerEntry | None = None
         self.exit: WorkerExit | None = None
@@ -55,7 +56,7 @@ class LaunchRecord:
         self.outputs: tuple[Watch, Watch | None, Watch, int] | None = None  # ids, accept_lens, new_seq_lens, stride
         self.tree: tuple[Watch, ...] | None = None  # accept_index, targets and sources of the move, bonus_tokens
         self.frontier: tuple[Watch, int] | None = None  # what was published, and what the publish adds to it
-        self.held: dict[str, tuple[ref[Buffer], tuple[int, ...]]] = {}
+        self.held: dict[str, tuple[ref[Buffer], list[int]]] = {}
         self.held_refs: dict[str, ref[Buffer]] = {}
         self._told: tuple[bool, bool] = (False, False)
         self._last: LaunchView | None = None
@@ -65,8 +66,12 @@ class LaunchRecord:
         if self.exit is None and self.returned is not None and not self.samples_later and self.returned.query():
             self.exit = self._read_exit()
         entered, exited = self.entry is not None, self.exit is not None
-        published = self.published is not None and self.published.query()
-        held_changed = tuple(name for name, (buffer, values) in self.held.items() if _changed(buffer, values))
+        published = self.is_published()
+        held_changed: tuple[str, ...] = ()
+        for name, (buffer, values) in self.held.items():
+            alive = buffer()
+            if alive is not None and alive.peek().tolist() != values:
+                held_changed += (name,)
         last = self._last
         if (
             last is not None
@@ -89,6 +94,12 @@ class LaunchRecord:
         )  # fmt: skip
         self._told = (entered, exited)
         return self._last
+
+    def is_published(self) -> bool:
+        """Whether the device has reached the publish; what has run stays so."""
+        if not self._published and self.published is not None:
+            self._published = self.published.query()
+        return self._published
 
     def _read_exit(self) -> WorkerExit:
         assert self.outputs is not None
@@ -116,11 +127,6 @@ class LaunchRecord:
         }  # fmt: skip
 
 
-def _changed(buffer: ref[Buffer], values: tuple[int, ...]) -> bool:
-    alive = buffer()
-    return alive is not None and tuple(alive.peek().tolist()) != values
-
-
 class LaunchWatcher:
     """Wraps run_batch, the worker and the two publishes of one scheduler object."""
 
@@ -141,16 +147,21 @@ class LaunchWatcher:
         self._sample = runner.launch_batch_sample
         runner.launch_batch_sample = self._watch_sample  # type: ignore[method-assign]
 
+    def release(self) -> None:
+        """Let go of the engine. It holds this watcher at its seams: only the garbage collector could free the two."""
+        vars(self).clear()
+
     def oldest_unpublished(self) -> LaunchRecord | None:
         """The oldest unsettled launch whose publish the device has not reached."""
         for record in self.open:
-            if record.published is not None and not record.published.query():
+            if record.published is not None and not record.is_published():
                 return record
         return None
 
     def queue(self) -> tuple[int, ...]:
         """Numbers of the results in the engine's queue, in its order."""
-        return tuple([self._numbers[id(result)] for _, result in self._scheduler.result_queue])
+        queued = self._scheduler.result_queue
+        return tuple([self._numbers[id(result)] for _, result in queued]) if queued else ()
 
     def settled(self, queue_before: tuple[int, ...]) -> int:
         """Mark the launch as settled whose result has left the engine's queue; returns its number."""
@@ -163,13 +174,15 @@ class LaunchWatcher:
 
     def views(self) -> tuple[LaunchView, ...]:
         """All open launches, those settled since the last call included once more."""
+        if not self.open:
+            return ()
         if self._scheduler.config.grammar:
             advanced = {
                 self._numbers[id(result)]: result.grammar_advanced for _, result in self._scheduler.result_queue
             }
             for record in self.open:
                 record.grammar_advanced = advanced.get(record.number, False)
-        views = tuple(record.view() for record in self.open)
+        views = tuple([record.view() for record in self.open])
         self.open = [record for record in self.open if not record.settled]
         return views
 
@@ -255,10 +268,7 @@ class LaunchWatcher:
 def _hold(record: LaunchRecord, seq_lens: Array, rows: Array) -> tuple[list[int], list[int]]:
     lens, ids = seq_lens.tolist(), rows.tolist()
     refs = record.held_refs
-    record.held = {
-        "seq_lens": (refs["seq_lens"], tuple(lens)),
-        "req_pool_indices": (refs["req_pool_indices"], tuple(ids)),
-    }
+    record.held = {"seq_lens": (refs["seq_lens"], lens), "req_pool_indices": (refs["req_pool_indices"], ids)}
     return lens, ids
 
 
@@ -273,14 +283,15 @@ def _entry_decode_kernel(
 ) -> None:
     lens, _ = _hold(record, seq_lens, rows)
     cells = table[rows].tolist()
-    bonus, topk, hidden = (tuple(column.tolist()) for column in relayed)
+    bonus, topk, hidden = [tuple(column.tolist()) for column in relayed]
     seeds: tuple[tuple[int, ...], ...] = ()
     if isinstance(topk[0], list):  # a tree has a seed per branch
         seeds = tuple(map(tuple, topk))
         topk = tuple(first for first, *_ in seeds)
-    window = tuple(tuple(row[max(length, 0) : max(length, 0) + width]) for row, length in zip(cells, lens, strict=True))
+    starts = [max(length, 0) for length in lens]
+    window = tuple([tuple(row[start : start + width]) for row, start in zip(cells, starts, strict=True)])
     record.entry = WorkerEntry(
-        seq_lens=tuple(lens), input_tokens=tuple((token,) for token in bonus), window=window, prefix_lens=tuple(lens),
+        seq_lens=tuple(lens), input_tokens=tuple([(token,) for token in bonus]), window=window, prefix_lens=tuple(lens),
         bonus=bonus, topk_index=topk, hidden=hidden, topk_seeds=seeds,
     )  # fmt: skip
 
@@ -298,7 +309,7 @@ def _entry_extend_kernel(
     record.entry = WorkerEntry(
         seq_lens=tuple(lens), input_tokens=_windows(input_ids.tolist(), extend_lens),
         window=_windows(out_cache_loc.tolist(), extend_lens),
-        prefix_lens=tuple(length - extend for length, extend in zip(lens, extend_lens, strict=True)),
+        prefix_lens=tuple([length - extend for length, extend in zip(lens, extend_lens, strict=True)]),
     )  # fmt: skip
 
 

@@ -112,6 +112,7 @@ class ReferenceSystem:
     def reset(self, config: EngineConfig) -> None:
         """A fresh engine on a fresh device."""
         self.capabilities(config)
+        self._release()
         self.device: Device = open_device(self._device_kind, check_races=self.checks_races)
         self.config = config
         self.scheduler = Scheduler(config, self.device)
@@ -149,6 +150,13 @@ class ReferenceSystem:
 
     def close(self) -> None:
         """Nothing outlives the objects."""
+
+    def _release(self) -> None:
+        """Cut the reference cycles of the engine before, so that it is freed at once, without the garbage collector."""
+        watcher = vars(self).pop("watcher", None)
+        if watcher is not None:
+            watcher.release()
+            self.device.close()
 
     # ------------------------------------------------------------------ steps
     def _submit(self, event: Submit) -> dict[str, Any]:

@@ -55,7 +55,8 @@ class Viewer:
         self._paths: tuple[int, tuple[CachedPath, ...]] = (-1, ())
         self._batches: dict[str, tuple[Any, BatchView]] = {}
         self._cells: dict[str, tuple[int, tuple[int, ...]]] = {}
-        self._device: tuple[Any, DeviceView] | None = None
+        self._rows: tuple[int, Any, dict[str, tuple[int, ...]]] | None = None
+        self._device: DeviceView | None = None
         self._relay: tuple[Any, RelayView] | None = None
         self._metrics: MetricsView | None = None
 
@@ -76,30 +77,34 @@ class Viewer:
         return Snapshot(
             reqs=reqs,
             pool=self._pool_view(),
-            waiting=tuple([req.rid for req in scheduler.waiting_queue]),
-            running=tuple([req.rid for req in scheduler.running_batch.reqs]),
+            waiting=_rids_of(scheduler.waiting_queue),
+            running=_rids_of(scheduler.running_batch.reqs),
             chunked=() if scheduler.chunked_req is None else (scheduler.chunked_req.rid,),
-            prepared=None if system.prepared is None else tuple([req.rid for req in system.prepared.reqs]),
+            prepared=None if system.prepared is None else _rids_of(system.prepared.reqs),
             queue=system.watcher.queue(),
             batches=tuple([self._batch(name, batch, progress) for name, batch in batches if batch.reqs]),
             launches=launches,
             relay=self._relay_view(holders, pending == 0),
             device=self._device_view(holders, pending),
             writes=writes,
-            races=tuple([_race(race) for race in races]) if system.checks_races else None,
+            races=(tuple([_race(race) for race in races]) if races else ()) if system.checks_races else None,
             on_idle=idle,
             metrics=self._metrics_view(),
         )
 
-    def _metrics_view(self) -> MetricsView | None:
-        found = self._system.scheduler.result_processor.metrics_reporter
-        view = MetricsView(
-            spec_num_forward_ct=found.spec_num_forward_ct, spec_num_accept_tokens=found.spec_num_accept_tokens,
-            spec_num_correct_drafts=found.spec_num_correct_drafts,
-        )  # fmt: skip
-        if self._metrics != view:
-            self._metrics = view
-        return self._metrics
+    def _metrics_view(self) -> MetricsView:
+        found, known = self._system.scheduler.result_processor.metrics_reporter, self._metrics
+        if (
+            known is None
+            or known.spec_num_forward_ct != found.spec_num_forward_ct
+            or known.spec_num_accept_tokens != found.spec_num_accept_tokens
+            or known.spec_num_correct_drafts != found.spec_num_correct_drafts
+        ):
+            known = self._metrics = MetricsView(
+                spec_num_forward_ct=found.spec_num_forward_ct, spec_num_accept_tokens=found.spec_num_accept_tokens,
+                spec_num_correct_drafts=found.spec_num_correct_drafts,
+            )  # fmt: skip
+        return known
 
     def _req(self, req: Req) -> ReqView:
         kv, gone = req.kv, req.rid in self._system.gone
@@ -107,15 +112,16 @@ class Viewer:
         table, row = self._system.scheduler.req_to_token_pool, kv.req_pool_idx
         slots = None if row is None else table.host_rows[row][: kv.kv_allocated_len]
         grammar = None if req.grammar is None else (tuple(req.grammar.accepted), req.grammar.is_terminated())
-        facts = (
+        facts: tuple[Any, ...] = (
             kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len, row, slots,
             req.finished_reason, req.finished_len, req.to_finish, req.is_retracted, req.retraction_count,
             req.decode_batch_idx, req.extend_batch_idx, req.inflight_middle_chunks, req.spec_verify_ct,
-            req.spec_num_correct_drafts, req.spec_correct_drafts_histogram[:], req.output_ids[:], req.lock is None,
-            gone, grammar,
+            req.spec_num_correct_drafts, req.spec_correct_drafts_histogram, req.output_ids, req.lock is None, gone,
+            grammar,
         )  # fmt: skip
         if known is not None and known[0] == facts:
             return known[1]
+        facts = tuple([fact[:] if type(fact) is list else fact for fact in facts])  # the engine goes on with its own
         view = ReqView(
             rid=req.rid, prompt_len=len(req.origin_input_ids), max_new=req.max_new_tokens,
             output_ids=tuple(req.output_ids), kv_committed_len=kv.kv_committed_len,
@@ -170,7 +176,7 @@ class Viewer:
         if known is not None and known[0] == facts:
             return known[1]
         view = BatchView(
-            name=name, rids=tuple([req.rid for req in batch.reqs]), forward_mode=batch.forward_mode.value,
+            name=name, rids=_rids_of(batch.reqs), forward_mode=batch.forward_mode.value,
             req_pool_indices=tuple(batch.req_pool_indices_cpu), seq_lens=_peek(lens),
             seq_lens_cpu=None if batch.seq_lens_cpu is None else tuple(batch.seq_lens_cpu), future_indices=future,
             penalized=facts[-1],
@@ -181,11 +187,12 @@ class Viewer:
     def _relay_view(self, holders: list[Req], quiet: bool) -> RelayView:
         relay = self._system.scheduler.future_map
         buffers = (relay.new_seq_lens_buf, relay.output_tokens_buf, relay.topk_index_buf, relay.hidden_states_buf)
-        facts = (
-            [(req.rid, req.kv.req_pool_idx) for req in holders], [buffer.version for buffer in buffers], quiet
-        )  # fmt: skip
-        if self._relay is not None and self._relay[0] == facts:
-            return self._relay[1]
+        facts = ([(req.rid, req.kv.req_pool_idx) for req in holders], [buffer.version for buffer in buffers])
+        known = self._relay
+        if known is not None and known[0] == facts:
+            if known[1].quiet is not quiet:
+                known = self._relay = (facts, RelayView(rows=known[1].rows, quiet=quiet))
+            return known[1]
         lens, tokens, topk, hidden = [buffer.peek().tolist() for buffer in buffers]
         rows = {}
         seeds = topk if len(relay.topk_index_buf.shape) > 1 else None
@@ -203,29 +210,42 @@ class Viewer:
         return view
 
     def _device_view(self, holders: list[Req], pending: int) -> DeviceView:
-        pool, table = self._system.scheduler.kv_pool, self._system.scheduler.req_to_token_pool.req_to_token
-        held = [(req.rid, req.kv.req_pool_idx or 0, req.kv.kv_allocated_len) for req in holders]
-        facts = (held, table.version, pending)
+        pool = self._system.scheduler.kv_pool
         target, second = self._cells_of(pool.target_v1), self._cells_of(pool.target_v2)
         draft = None if pool.draft is None else self._cells_of(pool.draft)
-        last = self._device
-        if last is not None and last[0] == facts:
-            view = last[1]
-            if view.target_v1 is target and view.target_v2 is second and view.draft_v1 is draft:
-                return view
-        cells = table.peek()
-        view = DeviceView(
-            target_v1=target, target_v2=second, draft_v1=draft,
-            rows={rid: tuple(cells[row, :length].tolist()) for rid, row, length in held}, pending=pending,
-        )  # fmt: skip
-        self._device = (facts, view)
+        rows, view = self._device_rows(holders), self._device
+        if (
+            view is None
+            or view.rows is not rows
+            or view.target_v1 is not target
+            or view.target_v2 is not second
+            or view.draft_v1 is not draft
+            or view.pending != pending
+        ):
+            view = self._device = DeviceView(
+                target_v1=target, target_v2=second, draft_v1=draft, rows=rows, pending=pending
+            )
         return view
+
+    def _device_rows(self, holders: list[Req]) -> dict[str, tuple[int, ...]]:
+        table = self._system.scheduler.req_to_token_pool.req_to_token
+        held = [(req.rid, req.kv.req_pool_idx or 0, req.kv.kv_allocated_len) for req in holders]
+        version, known = table.version, self._rows
+        if known is None or known[0] != version or known[1] != held:
+            cells = table.peek()
+            found = {rid: tuple(cells[row, :length].tolist()) for rid, row, length in held}
+            known = self._rows = (version, held, found)
+        return known[2]
 
     def _cells_of(self, buffer: Buffer) -> tuple[int, ...]:
         known = self._cells.get(buffer.name)
         if known is None or known[0] != buffer.version:
             known = self._cells[buffer.name] = (buffer.version, tuple(buffer.peek().tolist()))
         return known[1]
+
+
+def _rids_of(reqs: list[Req]) -> tuple[str, ...]:
+    return tuple([req.rid for req in reqs]) if reqs else ()
 
 
 def _tokens(keys: tuple[Any, ...]) -> tuple[int, ...]:

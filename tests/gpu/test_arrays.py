@@ -1,0 +1,48 @@
+"""The vocabulary of kernels means the same on both faces."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specfuzz.gpu.arrays import Arrays, NumpyArrays, TorchArrays, host_arrays
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def xp(request: pytest.FixtureRequest) -> Arrays:
+    return NumpyArrays() if request.param == "numpy" else TorchArrays(torch.device("cpu"))
+
+
+def test_a_dot_wraps_and_broadcasts(xp: Arrays) -> None:
+    rows, weights = xp.array([[1 << 62, 3], [5, -7]]), xp.array([[4, 1], [1, 2]])
+    assert xp.dot(rows, weights).tolist() == [3, -9]
+    assert xp.dot(rows[:, None], weights).tolist() == [[3, (1 << 62) + 6], [13, -9]]
+
+
+@pytest.mark.parametrize(("flags", "wanted"), [([1, 1, 1], 3), ([1, 0, 1], 1), ([0, 1, 1], 0), ([0, 0, 0], 0)])
+def test_leading_counts_up_to_the_first_that_is_false(xp: Arrays, flags: list[int], wanted: int) -> None:
+    assert xp.leading(xp.array([flags, [1, 1, 0]]) == 1).tolist() == [wanted, 2]
+
+
+def test_a_column_is_spread_over_lanes(xp: Arrays) -> None:
+    assert xp.spread(xp.array([4, 9]), 3).tolist() == [[4, 4, 4], [9, 9, 9]]
+
+
+def test_negative_places_become_the_first(xp: Arrays) -> None:
+    assert xp.not_below_zero(xp.array([[-1, 0, 5]])).tolist() == [[0, 0, 5]]
+
+
+def test_a_constant_is_an_operand_of_any_shape(xp: Arrays) -> None:
+    one = xp.constant(1)
+    assert (xp.array([1, 2]) + one).tolist() == [2, 3]
+    assert (xp.array([[1], [2]]) | one).tolist() == [[1], [3]]
+
+
+def test_a_gather_reads_each_row_on_its_own(xp: Arrays) -> None:
+    assert xp.gather(xp.array([[1, 2, 3], [4, 5, 6]]), xp.array([[2, 0], [1, 1]])).tolist() == [[3, 1], [5, 5]]
+
+
+def test_the_host_has_one_face_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert host_arrays() is host_arrays()
+    monkeypatch.setenv("SPECFUZZ_ARRAYS", "torch")
+    assert host_arrays().name == "torch" and host_arrays() is host_arrays()
