@@ -7,6 +7,7 @@ Source: sglang 0.5.23 managers/scheduler_components/batch_result_processor.py (b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from specfuzz.core.lemmas import settled_lens
@@ -117,6 +118,11 @@ class SchedulerBatchResultProcessor:
             req.spec_num_correct_drafts += accepted - 1
             req.update_spec_correct_drafts_histogram(accepted - 1)
         return runs
+
+    def advance_pending_grammar(self, queue: Iterable[tuple[ScheduleBatch, GenerationBatchResult]]) -> None:
+        """Let the FSMs catch up with every result that is still queued: what they allow next depends on it."""
+        for batch, result in queue:
+            self.advance_grammar_fsm(batch, result)
 
     def advance_grammar_fsm(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         """Let the FSMs of live rows accept what the result holds, once: now, or when a later forward asked for it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from specfuzz.core.config import EngineConfig
 from specfuzz.gpu.device import Device
@@ -69,7 +70,6 @@ class Scheduler:
         )
         self.model_worker = ALGORITHMS.get(config.algorithm).make_worker(self.model_runner)
         self.forward = ForwardRunner(config, self.streams, self.future_map, self.model_worker)
-        self.model_runner.vocab_masks.barrier = self._advance_pending_grammar
         self.result_processor = SchedulerBatchResultProcessor(self.pools, device, speculative=config.speculative)
         self.req_type: type[Req] = Req
         self.waiting_queue: list[Req] = []
@@ -79,6 +79,10 @@ class Scheduler:
         self._pending_chunked_abort_req: Req | None = None
         self.answered: list[Req] = []  # aborted without a result of their own; whoever answers clients empties it
         self.result_queue: deque[tuple[ScheduleBatch, GenerationBatchResult]] = deque()
+        # Over the queue, not over the scheduler: the engine must not hold itself.
+        self.model_runner.vocab_masks.barrier = partial(
+            self.result_processor.advance_pending_grammar, self.result_queue
+        )
 
     # ------------------------------------------------------------------ the two loops
     def event_loop_normal(self, ingest: Callable[[], bool]) -> None:
@@ -273,11 +277,6 @@ class Scheduler:
         if len(self.result_queue) == 1 and self.result_queue[0][1].delay_sample_func is not None:
             assert self.last_batch is not None
             self.forward.launch_batch_sample(self.last_batch, self.result_queue[0][1])
-
-    def _advance_pending_grammar(self) -> None:
-        """Let the FSMs catch up with every result that is still queued: what they allow next depends on it."""
-        for batch, result in self.result_queue:
-            self.result_processor.advance_grammar_fsm(batch, result)
 
     # ------------------------------------------------------------------ entering and leaving early
     def add_request(
