@@ -21,7 +21,7 @@ from specfuzz.errors import EngineFault
 from specfuzz.session import Session
 from specfuzz.state_machine import PROFILES, ViolationFound, machine_settings, make_machine, violation_type
 from specfuzz.state_machine import machine as machine_module
-from tests.campaign.fakes import NO_LARGE_EVICTION, NO_STOP, Crashing, events_of
+from tests.campaign.fakes import NO_LARGE_EVICTION, NO_RETRACTION, Crashing, events_of
 
 OVERLAP = EngineConfig()
 SYNC = EngineConfig(overlap=False)
@@ -126,7 +126,7 @@ def test_the_events_do_not_depend_on_the_process() -> None:
 
 
 def run_machine(system: BareSystem, **changes: object) -> None:
-    machine = make_machine(lambda: Session(system, OVERLAP, (NO_STOP, NO_LARGE_EVICTION)))
+    machine = make_machine(lambda: Session(system, OVERLAP, (NO_RETRACTION, NO_LARGE_EVICTION)))
     run_state_machine_as_test(machine, settings=machine_settings(PROFILES["ci"], max_examples=100, **changes))
 
 
@@ -135,7 +135,7 @@ def test_two_bugs_are_reported_apart() -> None:
         run_machine(BareSystem(), phases=(Phase.generate, Phase.shrink))
     types = {type(error) for error in caught.value.exceptions}
     assert types == {
-        violation_type(Identity("nothing-stops", "scheduler", "after-event")),
+        violation_type(Identity("nothing-is-retracted", "scheduler", "after-event")),
         violation_type(Identity("evictions-are-small", "radix_cache", "after-event")),
     }
 
