@@ -104,6 +104,25 @@ def retained(step: Step, rid: str, run: tuple[int, ...]) -> tuple[int, ...]:
     return run
 
 
+def lived_rows(step: Step, req: ReqView, grown: int) -> list[tuple[Launched, int]] | None:
+    """Of `settled_rows`, those that the request has lived through: what comes behind its end changes nothing on it.
+
+    grown: output tokens that this event has appended. None where nobody can know which of several results ended it.
+    """
+    rows = settled_rows(step)[req.rid]
+    if req.finished_reason is None or len(rows) == 1:
+        return rows
+    for place, (known, row) in enumerate(rows, 1):
+        launch = view_of(step.after.launches, known.number)
+        if launch is None or launch.exit is None:
+            return None
+        if req.rid not in known.middle:
+            grown -= len(retained(step, req.rid, launch.exit.next_tokens[row]))
+            if grown <= 0:
+                return rows[:place]
+    return rows
+
+
 def carrying(step: Step, rid: str) -> int:
     """Launched, unsettled forwards that carry the request, counted from the events."""
     count = 0

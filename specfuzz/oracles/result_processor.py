@@ -10,7 +10,7 @@ from specfuzz.core.legality import Standing
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS, is_dead, is_live, limits, retained, settled_rows, view_of
+from specfuzz.oracles.facts import LEDGER_EVENTS, is_dead, is_live, limits, lived_rows, retained, settled_rows, view_of
 
 HOLDS = Verdict.HOLDS
 #: What a result must leave alone on a dead row.
@@ -74,21 +74,18 @@ def steady_bonus(step: Step, req: ReqView) -> Finding:
 )
 def commit_equals_emitted(step: Step, req: ReqView) -> Finding:
     """A run is committed and appended as a whole; a stop trims only what the client sees."""
-    rows = settled_rows(step).get(req.rid)
-    before = None if rows is None else _was_live(step, req.rid)
-    if rows is None or before is None:
+    before = _was_live(step, req.rid) if req.rid in settled_rows(step) else None
+    if before is None:
         return None
-    extends = tails = 0
-    for known, _row in rows:
-        if req.rid in known.extended:
-            extends += req.rid not in known.middle
-        elif known.mode == "MIXED":
-            tails += 1
-    ended = bool(tails) and req.finished  # a mixed tail that finishes is not committed
-    if ended and len(rows) > 1:
-        return None  # nobody says which of them ended it
     grown = len(req.output_ids) - len(before.output_ids)
-    # A request that finishes by its extend result settles nothing after it.
+    rows = lived_rows(step, req, grown)
+    if rows is None:
+        return Verdict.UNKNOWN
+    extends = 0
+    for known, _row in rows:
+        extends += req.rid in known.extended and req.rid not in known.middle
+    last = rows[-1][0]
+    ended = req.finished and last.mode == "MIXED" and req.rid not in last.extended  # such a tail is not committed
     wanted = grown - extends - ended if limits(step).speculative else 0
     found = req.kv_committed_len - before.kv_committed_len
     if found == wanted:

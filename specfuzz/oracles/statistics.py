@@ -10,7 +10,7 @@ from specfuzz.core.event import Idle, Settle
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import is_dead, is_live, settled_rows, view_of
+from specfuzz.oracles.facts import is_dead, is_live, lived_rows, retained, settled_rows, view_of
 
 HOLDS = Verdict.HOLDS
 
@@ -31,22 +31,24 @@ HOLDS = Verdict.HOLDS
 )
 def verify_count_is_settled_rounds(step: Step, req: ReqView) -> Finding:
     """Each settled verify counts once, with its accepted drafts and without its bonus."""
-    carried = settled_rows(step).get(req.rid)
-    if carried is None or (req.finished_reason is not None and len(carried) > 1):
-        return None  # nobody says which of them ended it
     before = step.before.reqs.get(req.rid)
-    if before is None or not is_live(before):
+    if req.rid not in settled_rows(step) or before is None or not is_live(before):
         return None
+    grown = len(req.output_ids) - len(before.output_ids)
+    carried = lived_rows(step, req, grown)
+    if carried is None:
+        return Verdict.UNKNOWN
     rounds = 0
     for known, _row in carried:
         rounds += known.mode == "DECODE"
-    grown = len(req.output_ids) - len(before.output_ids)
     drafts = grown - len(carried) if rounds else 0
     if rounds and req.grammar_terminated:  # what the grammar has cut off was drafted right, and counts
-        launch, row = view_of(step.after.launches, carried[0][0].number), carried[0][1]
+        last, row = carried[-1]
+        launch = view_of(step.after.launches, last.number)
         if launch is None or launch.exit is None:
             return Verdict.UNKNOWN
-        drafts = launch.exit.accept_lens[row] - 1
+        run = launch.exit.next_tokens[row]
+        drafts += len(run) - len(retained(step, req.rid, run))
     found = (
         req.spec_verify_ct - before.spec_verify_ct,
         req.spec_num_correct_drafts - before.spec_num_correct_drafts,

@@ -10,7 +10,7 @@ from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import ReqView
 from tests.oracles.build import PLAIN, PROMPT, aborted, arm, extending, finished, gone, out, req, retracted, step
-from tests.oracles.forwards import asked, executed, launch
+from tests.oracles.forwards import asked, executed, exit_, launch
 from tests.oracles.rows import Rows, rows
 
 A = req(spec_verify_ct=2, spec_num_correct_drafts=1, spec_correct_drafts_histogram=(1, 1))
@@ -41,6 +41,16 @@ def settle(after: ReqView, before: ReqView = A, *, known: Launched | None = None
         "receipt": receipt, "settled": (known or asked("a"),), "launches": (replace(view, settled=True),),
     } | more  # fmt: skip
     return step(Settle(), (before,), (after,), **fields)  # type: ignore[arg-type]
+
+
+def settle_all(after: ReqView, **more: object) -> Step:
+    """A verify of two tokens and, behind it, a mixed tail are processed by one `idle`."""
+    views = (executed(A), executed(A, number=3, mode="MIXED", exit=exit_(A, lead=2, accept=1)))
+    known = (asked("a"), asked("a", number=3, mode="MIXED", accept=1))
+    fields: dict[str, object] = {
+        "settled": known, "receipt": Receipt(settled=3), "launches": tuple(replace(v, settled=True) for v in views),
+    } | more  # fmt: skip
+    return step(Idle(), (A,), (after,), **fields)  # type: ignore[arg-type]
 
 
 def ending(reason: str, length: int | None, done: int, **more: object) -> Step:
@@ -78,8 +88,14 @@ ROWS: dict[str, Rows] = {
             lambda: settle(req(done=1), req(done=0, kv_committed_len=4), known=EXTEND),
             lambda: settle(req(done=4, kv_committed_len=6), config=PLAIN),
             lambda: settle(finished(done=4, kv_committed_len=6), known=TAIL),
+            lambda: settle_all(finished(done=6, kv_committed_len=8)),  # ended by the tail
+            lambda: settle_all(finished(done=5, kv_committed_len=8)),  # ended before it
+            lambda: settle_all(req(done=6)),
         ),
         broken=(
+            lambda: settle_all(finished(done=6, kv_committed_len=9)),
+            lambda: settle_all(finished(done=5, kv_committed_len=7)),
+            lambda: settle_all(req(done=6, kv_committed_len=8)),
             lambda: settle(replace(GROWN, kv_committed_len=9)),
             lambda: settle(replace(GROWN, kv_committed_len=6)),
             lambda: settle(req(done=4, kv_committed_len=7), config=PLAIN),
