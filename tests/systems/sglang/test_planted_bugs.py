@@ -50,6 +50,8 @@ SCRIPTS: dict[str, tuple[Event, ...]] = {
     "mixed-prefill-committed": (*MIXED, Settle()),
     "draft-guesses-at-chunk-end": parse_events("submit(a,8,8) prefill(a,4) settle prefill(a,4) settle"),
     "penalties-counted-twice": START,
+    "branch-pages-not-reserved": START,
+    "seeds-of-the-best-branch-only": (*START, Verify(), Settle(), Prepare(), Verify()),
     "grammar-run-kept-whole": (*CONSTRAINED, *ROUND),
     "grammar-advanced-twice": (*CONSTRAINED, *ROUND[:2]),
     "grammar-barrier-dropped": (Submit("a", 4, 8, 0, 2), *CONSTRAINED[1:], *ROUND[:2]),
@@ -85,6 +87,8 @@ def test_a_planted_bug_is_killed_by_an_oracle_that_it_names(name: str) -> None:
         "overlap": True, "mixed_chunk": Capability.MIXED_CHUNK in bug.needs,
         "chunked_prefill": Capability.CHUNKED_PREFILL in bug.needs, "grammar": Capability.GRAMMAR in bug.needs,
     }  # fmt: skip
+    if Capability.TREE in bug.needs:
+        switches |= {"topk": 4, "draft_token_num": 8, "page_size": 4 if Capability.PAGED in bug.needs else 1}
     config = EngineConfig(algorithm=bug.algorithm or "EAGLE", **{**switches, **bug.config})
     clean = run("", config, script(name))
     assert clean.violations == []

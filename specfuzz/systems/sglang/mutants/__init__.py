@@ -6,7 +6,7 @@ A planted bug is at most 15 lines, lives as long as one run and names the oracle
 from __future__ import annotations
 
 # Importing a module of bugs registers them.
-from specfuzz.systems.sglang.mutants import grammar, mixed, relay, results  # noqa: F401
+from specfuzz.systems.sglang.mutants import grammar, mixed, relay, results, trees  # noqa: F401
 from specfuzz.systems.sglang.mutants.planting import MUTANTS, Planted, PlantedBug, get
 
 __all__ = ["MUTANTS", "Planted", "PlantedBug", "get"]
