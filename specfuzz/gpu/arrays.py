@@ -2,8 +2,8 @@
 
 The tensors of a scheduler's bookkeeping have a dozen elements. What an operation on them costs is its dispatch, and
 numpy's is several times cheaper than torch's; on CUDA there is only torch. Kernels use operators and methods that both
-have (`+ * ^ & >> < ==`, `sum`, indexing) and this small vocabulary for the rest. All integers are
-int64 and wrap. `SPECFUZZ_ARRAYS=torch` forces the torch face on the CPU, for the tests that compare the two.
+have (`+ * ^ & >> < ==`, `sum`, indexing) and this small vocabulary for the rest. All integers are int64 and wrap.
+`SPECFUZZ_ARRAYS=torch` forces the torch face on the CPU, for the tests that compare the two.
 
 On arrays this small numpy's broadcasting costs four times what operands of one shape do, and a row of a table costs
 nothing. So what depends on a shape or on a position alone is tabulated once, in full shape.
