@@ -1,9 +1,9 @@
-"""One source for kernels, two faces: numpy on the simulated device, torch on a real one (or wherever numpy is missing).
+"""One source for kernels, two faces: numpy 2 on the simulated device, torch on a real one (or where numpy is missing).
 
 The tensors of a scheduler's bookkeeping have a dozen elements. What an operation on them costs is its dispatch, and
 numpy's is several times cheaper than torch's; on CUDA there is only torch. Kernels use operators and methods that both
-have (`+ * ^ & >> < ==`, `sum`, indexing) and this small vocabulary for the rest. All integers are
-int64 and wrap. `SPECFUZZ_ARRAYS=torch` forces the torch face on the CPU, for the tests that compare the two.
+have (`+ * ^ & >> < ==`, `sum`, indexing) and this small vocabulary for the rest. All integers are int64 and wrap.
+`SPECFUZZ_ARRAYS=torch` forces the torch face on the CPU, for the tests that compare the two.
 
 On arrays this small numpy's broadcasting costs four times what operands of one shape do, and a row of a table costs
 nothing. So what depends on a shape or on a position alone is tabulated once, in full shape.
@@ -21,6 +21,8 @@ import torch
 try:
     import numpy as np
 except ImportError:  # pragma: no cover - a machine with torch alone
+    np = None  # type: ignore[assignment]
+if not hasattr(np, "vecdot"):  # pragma: no cover - numpy 1, as beside an older torch: too old for this face
     np = None  # type: ignore[assignment]
 
 Array = Any
@@ -160,7 +162,7 @@ Arrays = NumpyArrays | TorchArrays
 
 
 def host_arrays() -> Arrays:
-    """The face of the simulated device: numpy where it is installed, unless SPECFUZZ_ARRAYS says torch."""
+    """The face of the simulated device: numpy where version 2 is installed, unless SPECFUZZ_ARRAYS says torch."""
     if np is None or os.environ.get("SPECFUZZ_ARRAYS") == "torch":
         return _torch_on_the_host()
     return _numpy()

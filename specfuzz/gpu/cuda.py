@@ -187,6 +187,11 @@ class CudaDevice(Device):
             made._memory.born.record()
         return made
 
+    def close(self) -> None:
+        """Wait for what still runs: the allocator hands its memory to the next engine, on a stream of its own order."""
+        torch.cuda.synchronize(self.torch_device)
+        super().close()
+
     def _peek(self, memory: Memory) -> torch.Tensor:
         if not memory.tensor.is_cuda:
             return memory.tensor

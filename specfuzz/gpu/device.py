@@ -124,7 +124,10 @@ class Device:
         return self._races.take()
 
     def close(self) -> None:
-        """The end: what was not run never will be. Streams and devices hold each other: only the gc frees open ones."""
+        """The end: what is queued never runs, what runs already is waited for; frees are no longer looked at.
+
+        Streams and devices hold each other: only the garbage collector frees open ones.
+        """
         self._streams.clear()
         self._closed = True
 

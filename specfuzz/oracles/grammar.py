@@ -9,7 +9,7 @@ from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import DEVICE_EVENTS, LEDGER_EVENTS, forward, is_dead, retained
+from specfuzz.oracles.facts import DEVICE_EVENTS, LEDGER_EVENTS, forward, is_dead, is_live, retained
 
 HOLDS = Verdict.HOLDS
 
@@ -78,8 +78,8 @@ def grammar_ends_with_the_stop(step: Step, req: ReqView) -> Finding:
 @oracle(
     "decided-tokens-are-allowed",
     formula=(
-        "worker exit, live constrained rows: the token at which the grammar has to end is the stop token, wherever in "
-        "the run it comes"
+        "worker exit, constrained rows that were live: the token at which the grammar has to end is the stop token, "
+        "wherever in the run it comes"
     ),
     clock=Clock.DEVICE,
     owner=Owner.GRAMMAR,
@@ -97,7 +97,7 @@ def decided_tokens_are_allowed(step: Step, launch: LaunchView) -> Finding:
         return Verdict.UNKNOWN
     known = forward(step, launch)
     finding: Finding = None
-    for row, req in known.rows:
+    for row, req in known.rows + _ended_by(step, launch):
         asked = step.ledger.requests[req.rid]
         end = asked.submit.grammar
         if not end or req.rid in known.middle:
@@ -116,6 +116,22 @@ def decided_tokens_are_allowed(step: Step, launch: LaunchView) -> Finding:
                 )
         finding = HOLDS
     return finding
+
+
+def _ended_by(step: Step, launch: LaunchView) -> list[tuple[int, ReqView]]:
+    """(row number, request) of the rows that the result of this launch has finished in the event that shows its exit.
+
+    They were live when it was sampled, unless a launch ahead of it is processed by the same event, too.
+    """
+    if not launch.settled:
+        return []
+    ahead = {rid for view in step.after.launches if view.number < launch.number for rid in view.rids}
+    found = []
+    for row, rid in enumerate(launch.rids):
+        before, after = step.before.reqs.get(rid), step.after.reqs[rid]
+        if after.finished_reason is not None and before is not None and is_live(before) and rid not in ahead:
+            found.append((row, after))
+    return found
 
 
 @oracle(

@@ -6,7 +6,7 @@ from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Prepare
 from specfuzz.core.oracle import Step, oracle
-from specfuzz.core.snapshot import BatchView, LaunchView
+from specfuzz.core.snapshot import BatchView, LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
 from specfuzz.oracles.facts import LEDGER_EVENTS, changed_batches, is_dead
 
@@ -16,8 +16,8 @@ HOLDS = Verdict.HOLDS
 @oracle(
     "penalties-count-once",
     formula=(
-        "every row of a batch: its penalties have counted one token per prepare since it was admitted, the last one "
-        "that the host knew then"
+        "every live row of a batch: its penalties have counted one token of its own per prepare since it was admitted, "
+        "the last one that the host knew then"
     ),
     clock=Clock.HOST,
     owner=Owner.SAMPLER,
@@ -43,7 +43,7 @@ def penalties_count_once(step: Step) -> Finding:
 
 @oracle(
     "forward-sees-its-penalties",
-    formula="launch: the worker's sampling_info has a row per row of the batch, with what that row's penalties counted",
+    formula="launch: the worker's sampling_info has a row per row of the batch, with what the live ones were counted",
     clock=Clock.HOST,
     owner=Owner.ISOLATION,
     scope=Scope.BATCH,
@@ -68,23 +68,36 @@ def _wrong_rows(step: Step, rids: tuple[str, ...], penalized: tuple[tuple[int, .
     reqs = step.after.reqs
     for rid, counted in zip(rids, penalized, strict=True):
         req = reqs[rid]
-        if not is_dead(req) and len(counted) != req.decode_batch_idx:
+        if is_dead(req):
+            continue
+        if len(counted) != req.decode_batch_idx:
             return Clash(
                 f"penalties({rid}) counted {len(counted)} == {req.decode_batch_idx}",
                 f"{rid} was prepared {req.decode_batch_idx} times since it was admitted",
                 f"its penalties have counted {len(counted)} tokens in {who}",
             )
+        for token in counted[:1] + counted[-1:]:  # rows move as a whole
+            if token not in req.output_ids and token != _last_of_prompt(step, req):
+                return Clash(
+                    f"penalties({rid}) counted {token} in output_ids {req.output_ids}",
+                    f"the host has never known {token} as a token of {rid}",
+                    f"its penalties have counted it in {who}",
+                )
     return None
+
+
+def _last_of_prompt(step: Step, req: ReqView) -> int:
+    return step.ledger.requests[req.rid].text.token(req.prompt_len - 1)
 
 
 def _stale(step: Step, batch: BatchView) -> Clash | None:
     for rid, counted in zip(batch.rids, batch.penalized or (), strict=True):
         req = step.after.reqs[rid]
-        last = req.output_ids[-1] if req.output_ids else step.ledger.requests[rid].text.token(req.prompt_len - 1)
-        if counted[-1] != last:
+        last = req.output_ids[-1] if req.output_ids else _last_of_prompt(step, req)
+        if not is_dead(req) and counted[-1:] != (last,):
             return Clash(
-                f"penalties({rid})[-1] = {counted[-1]} == {last}",
+                f"penalties({rid}) = {counted} ends with {last}",
                 f"the last token that the host knows of {rid} is {last}",
-                f"its penalties have counted {counted[-1]} for this prepare",
+                "its penalties have counted another one for this prepare",
             )
     return None

@@ -48,20 +48,6 @@ class Grammar:
         return self.terminated
 
 
-def accept_run(grammar: Grammar, run: Sequence[int]) -> list[int]:
-    """Accept a verified run up to the token that completes the text; what follows it is neither committed nor emitted.
-
-    Returns what was retained.
-    """
-    retained = []
-    for token in run:
-        grammar.accept_token(token)
-        retained.append(token)
-        if grammar.is_terminated():
-            break
-    return retained
-
-
 def vocab_masks(grammar: Grammar, draft_tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
     """By node of a verify tree: 1 if the stop token is all that may follow it, else 0. The FSM ends where it began.
 

@@ -7,13 +7,12 @@ Source: sglang 0.5.23 managers/scheduler_components/batch_result_processor.py (b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from specfuzz.core.lemmas import settled_lens
 from specfuzz.gpu.device import Device
 from specfuzz.reference.allocation import Pools
-from specfuzz.reference.grammar import accept_run
 from specfuzz.reference.metrics_reporter import SchedulerMetricsReporter
 from specfuzz.reference.req import Req
 from specfuzz.reference.schedule_batch import ScheduleBatch
@@ -142,8 +141,27 @@ class SchedulerBatchResultProcessor:
         for i, req in enumerate(batch.reqs):
             if req.grammar is None or self.is_dead(req) or req.inflight_middle_chunks > 0:
                 continue
-            retained[i] = accept_run(req.grammar, ids[i * result.stride : i * result.stride + lens[i]])
+            retained[i] = self.accept_grammar_tokens(req, ids[i * result.stride : i * result.stride + lens[i]])
         result.grammar_retained_tokens = retained
+
+    def accept_grammar_tokens(self, req: Req, tokens: Sequence[int]) -> list[int]:
+        """Let the FSM accept a run up to the token that completes the text; what follows it is never committed.
+
+        Returns what was retained. A token that isn't allowed ends it, too, and aborts the request: no mask can have let
+        it through, so FSM and masks disagree and nobody knows where the text stands.
+        """
+        grammar = req.grammar
+        assert grammar is not None
+        retained = []
+        try:
+            for token in tokens:
+                grammar.accept_token(token)
+                retained.append(token)
+                if grammar.is_terminated():
+                    break
+        except ValueError:
+            req.to_finish = "abort"
+        return retained
 
     def is_dead(self, req: Req) -> bool:
         """Whether the request ended or was retracted while this result was in flight."""

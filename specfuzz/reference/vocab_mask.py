@@ -35,9 +35,9 @@ class VocabMasks:
     def of_nodes(
         self, batch: ScheduleBatch, draft_tokens: Buffer, parents: Buffer | None = None
     ) -> list[list[int]] | None:
-        """By row and node of a verify tree, (bs, K). draft_tokens: (bs, K); parents: likewise, None for a chain.
+        """By row and node of a verify tree, (bs, K). draft_tokens, parents: (bs, K) int64, device; None is a chain.
 
-        The host waits for the draft: which masks are due depends on what it has proposed.
+        The draft writes both, and the host waits for it: which masks are due depends on what it has proposed.
         """
         if not batch.has_grammar:
             return None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -46,3 +49,10 @@ def test_the_host_has_one_face_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> 
     assert host_arrays() is host_arrays()
     monkeypatch.setenv("SPECFUZZ_ARRAYS", "torch")
     assert host_arrays().name == "torch" and host_arrays() is host_arrays()
+
+
+@pytest.mark.parametrize("old", ["del numpy.vecdot", "sys.modules['numpy'] = None"])
+def test_torch_takes_the_place_of_a_numpy_that_is_old_or_missing(old: str) -> None:
+    probe = f"import sys, numpy; {old}; from specfuzz.gpu.arrays import host_arrays; print(host_arrays().name)"
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", probe], capture_output=True, text=True, check=True)
+    assert run.stdout == "torch\n"

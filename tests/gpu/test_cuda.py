@@ -72,6 +72,15 @@ def test_the_device_runs_by_itself_and_drain_leaves_nothing_pending(device: Devi
     assert lens.peek().tolist() == [4] * 8
 
 
+def test_a_closed_device_writes_no_more(device: Device) -> None:
+    lens = zeros(device, "lens")
+    for value in range(5):
+        device.stream("forward").launch("publish", store, lens, None, value)
+    last = device.stream("forward").record("last")
+    device.close()
+    assert last.query()
+
+
 def test_the_host_reads_and_writes_directly(device: Device) -> None:
     lens = zeros(device, "lens", rows=3)
     device.drain()

@@ -53,6 +53,15 @@ def decided(*run: int, length: int = LENGTH, view: ReqView = A, **changes: objec
     return plain(view, launch, event=Publish(), length=length)
 
 
+def ended(*run: int, ahead: bool = False) -> Step:
+    """The event that shows what a verify of `a` has decided also processes it, which finishes `a`."""
+    at = A.kv_committed_len
+    leaving = exit_(A, accept=len(run), next_tokens=(run,), new_seq_lens=(at + len(run),))
+    view = replace(executed(A, exit=leaving), settled=True)
+    views = (replace(executed(A, number=view.number - 1, exit_now=False), settled=True), view) if ahead else (view,)
+    return plain(finished("a", grammar_accepted=out("a", 4)), *views, event=Settle())
+
+
 def settled(after: ReqView, *, run: tuple[int, ...] = (), known: bool = True) -> Step:
     """The result of a verify of `a` is processed."""
     reason = after.finished_reason
@@ -113,13 +122,20 @@ ROWS: dict[str, Rows] = {
             lambda: decided(1, 2, STOP_TOKEN),
             lambda: decided(1, STOP_TOKEN, 2, 3),  # it may end before, and nothing is constrained behind the end
             lambda: decided(1, 2, STOP_TOKEN, 3),
+            lambda: ended(1, 2, STOP_TOKEN),
         ),
-        broken=(lambda: decided(1, 2, 3), lambda: decided(1, 2, 3, STOP_TOKEN), lambda: decided(1, length=4)),
+        broken=(
+            lambda: decided(1, 2, 3),
+            lambda: decided(1, 2, 3, STOP_TOKEN),
+            lambda: decided(1, length=4),
+            lambda: ended(1, 2, 3),
+        ),
         silent=(
             lambda: decided(1, length=3),  # ended before this round, and nobody knows yet
             lambda: decided(1, 2, 3, length=0),
             lambda: decided(1, 2, 3, view=finished("a", grammar_accepted=out("a", 8))),
             lambda: decided(1, 2, 3, exit_now=False),
+            lambda: ended(1, 2, 3, ahead=True),  # which of the two has finished it?
         ),
     ),
     "grammar-cuts-the-run": rows(

@@ -10,7 +10,10 @@ from specfuzz.core.config import EngineConfig
 from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.notation import parse_events
 from specfuzz.core.oracle import ORACLES
-from specfuzz.reference.grammar import Grammar, accept_run, vocab_masks
+from specfuzz.gpu import open_device
+from specfuzz.reference.grammar import Grammar, vocab_masks
+from specfuzz.reference.req import Req
+from specfuzz.reference.scheduler import Scheduler
 from specfuzz.session import Session
 from specfuzz.systems.reference import ReferenceSystem
 
@@ -46,7 +49,8 @@ def test_the_stop_ends_it_before() -> None:
 @given(st.integers(2, 6), st.lists(TOKENS, max_size=5), st.lists(TOKENS, max_size=5))
 def test_a_rollback_undoes_what_was_accepted_the_end_included(length: int, start: list[int], tried: list[int]) -> None:
     grammar = Grammar(length)
-    accept_run(grammar, [token for token in start if token != STOP_TOKEN][: length - 1])
+    for token in [token for token in start if token != STOP_TOKEN][: length - 1]:
+        grammar.accept_token(token)
     before, count = state(grammar), 0
     for token in tried:
         if grammar.allows(token):
@@ -54,13 +58,6 @@ def test_a_rollback_undoes_what_was_accepted_the_end_included(length: int, start
             count += 1
     grammar.rollback(count)
     assert state(grammar) == before
-
-
-def test_a_run_is_kept_up_to_the_end_of_the_text() -> None:
-    grammar = behind(9, 1)
-    assert accept_run(grammar, [2, STOP_TOKEN, 3, 4]) == [2, STOP_TOKEN]
-    assert state(grammar) == ([1, 2, STOP_TOKEN], True)
-    assert accept_run(behind(9, 1), [2, 3]) == [2, 3]
 
 
 # -------------------------------------------------------------------------------------------------------------- masks
@@ -129,6 +126,22 @@ def test_a_run_past_the_end_is_cut_and_its_request_stops_there(topk: int, overla
     assert req.grammar_terminated and req.grammar_accepted == req.output_ids
     assert req.kv_committed_len == 4 + 2  # the root and two accepted drafts; the rest of the run is not committed
     assert req.spec_num_correct_drafts == 3  # which the draft had right all the same
+
+
+@pytest.mark.parametrize(
+    ("tokens", "retained", "aborted"),
+    [
+        ([2, 3], [2, 3], False),
+        ([2, STOP_TOKEN, 3, 4], [2, STOP_TOKEN], False),  # up to the end of the text
+        ([2, 3, 4, 5], [2, 3], True),  # no mask can have let the third one through
+    ],
+)
+def test_a_run_is_retained_as_far_as_its_grammar_goes(tokens: list[int], retained: list[int], aborted: bool) -> None:
+    processor = Scheduler(EAGLE, open_device("cpu")).result_processor
+    req = Req("a", (1, 2, 3, 4), 9, behind(4, 1))
+    assert processor.accept_grammar_tokens(req, tokens) == retained
+    assert req.grammar is not None and req.grammar.accepted == [1, *retained]
+    assert (req.to_finish == "abort") is aborted
 
 
 def test_a_verify_lets_the_fsm_accept_what_is_queued_and_a_settle_doesnt_again() -> None:

@@ -264,8 +264,8 @@ class ToyWorker:
 
 
 def masked(tokens: list[int], only_stop: list[bool]) -> list[int]:
-    """The tokens as a mask lets them through."""
-    return [STOP_TOKEN if masked else token for token, masked in zip(tokens, only_stop, strict=True)]
+    """The sampled tokens as the vocab mask lets them through; both by row."""
+    return [STOP_TOKEN if constrained else token for token, constrained in zip(tokens, only_stop, strict=True)]
 
 
 def _accepted(proposed: Ints, following: Ints) -> list[int]:
