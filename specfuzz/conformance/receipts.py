@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 
 from specfuzz.conformance.clauses import Answer, Clause, Evidence, broken, clause, holds, place, unjudged
 from specfuzz.conformance.runs import Moment
+from specfuzz.core.asked import Standing
 from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Settle, Verify
-from specfuzz.core.legality import Ledger, Standing
+from specfuzz.core.legality import Ledger
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import Snapshot
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from specfuzz.conformance.clauses import MOST_SERVED, Answer, Evidence, broken, clause, holds, unjudged
 from specfuzz.conformance.runs import Run
 from specfuzz.conformance.walks import Loop, mixed_runs, typical_requests
+from specfuzz.core.asked import Standing
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event, Retract
-from specfuzz.core.legality import Ledger, Standing
+from specfuzz.core.legality import Ledger
 from specfuzz.errors import ConfigError
 
 #: What the client sees of one request: its tokens through the stop, and why it ended.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from specfuzz.core.asked import Standing
 from specfuzz.core.clock import Phase
-from specfuzz.core.legality import Ledger, Standing
+from specfuzz.core.legality import Ledger
 from specfuzz.core.snapshot import Snapshot
 
 

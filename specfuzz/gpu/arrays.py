@@ -41,6 +41,11 @@ class NumpyArrays:
         """Host integers (nested sequences too) as an int64 array."""
         return np.array(values, dtype=np.int64)
 
+    def shared(self, table: Array) -> Array:
+        """The same array, which nobody may write any more: one engine's bug must not reach the tables of the next."""
+        table.flags.writeable = False
+        return table
+
     def full(self, shape: tuple[int, ...], value: int) -> Array:
         """A new int64 array that holds `value` everywhere."""
         return _template(shape, value).copy()
@@ -108,6 +113,10 @@ class TorchArrays:
     def array(self, values: Sequence[Any]) -> Array:
         """Host integers as an int64 tensor."""
         return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+    def shared(self, table: Array) -> Array:
+        """The same tensor; torch can't forbid to write it."""
+        return table
 
     def full(self, shape: tuple[int, ...], value: int) -> Array:
         """A new int64 tensor that holds `value` everywhere."""

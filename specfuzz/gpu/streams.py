@@ -138,6 +138,9 @@ class Stream:
         self.base = join(self.base, host)
 
 
+assert CLOCK_WIDTH == 8, "`join` is written out for eight streams"
+
+
 def join(one: Clock, other: Clock) -> Clock:
     """The later of both, per stream."""
     if one is other:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import itemgetter
 
+from specfuzz.core.asked import Launched
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import (
@@ -26,7 +27,6 @@ from specfuzz.core.event import (
     Verify,
 )
 from specfuzz.core.language import STOP_TOKEN
-from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.snapshot import BatchView, LaunchView, ReqView
 from specfuzz.core.verdict import Clash

@@ -9,7 +9,7 @@ from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import LaunchView, ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import DEVICE_EVENTS, LEDGER_EVENTS, forward, is_dead, is_live, retained
+from specfuzz.oracles.facts import DEVICE_EVENTS, LEDGER_EVENTS, forward, is_dead, is_live, lived_rows, retained
 
 HOLDS = Verdict.HOLDS
 
@@ -97,7 +97,7 @@ def decided_tokens_are_allowed(step: Step, launch: LaunchView) -> Finding:
         return Verdict.UNKNOWN
     known = forward(step, launch)
     finding: Finding = None
-    for row, req in known.rows + _ended_by(step, launch):
+    for row, req in known.rows + _ended_now(step, launch):
         asked = step.ledger.requests[req.rid]
         end = asked.submit.grammar
         if not end or req.rid in known.middle:
@@ -118,18 +118,18 @@ def decided_tokens_are_allowed(step: Step, launch: LaunchView) -> Finding:
     return finding
 
 
-def _ended_by(step: Step, launch: LaunchView) -> list[tuple[int, ReqView]]:
-    """(row number, request) of the rows that the result of this launch has finished in the event that shows its exit.
-
-    They were live when it was sampled, unless a launch ahead of it is processed by the same event, too.
-    """
+def _ended_now(step: Step, launch: LaunchView) -> list[tuple[int, ReqView]]:
+    """(row number, request) of the rows that have lived through this launch's result and finished in this event."""
     if not launch.settled:
         return []
-    ahead = {rid for view in step.after.launches if view.number < launch.number for rid in view.rids}
     found = []
     for row, rid in enumerate(launch.rids):
         before, after = step.before.reqs.get(rid), step.after.reqs[rid]
-        if after.finished_reason is not None and before is not None and is_live(before) and rid not in ahead:
+        if after.finished_reason is None or before is None or not is_live(before):
+            continue
+        lived = lived_rows(step, after, len(after.output_ids) - len(before.output_ids))
+        refused = after.finished_reason == "abort" and not step.ledger.requests[rid].aborted  # a token, by its FSM
+        if refused or (lived is not None and any(known.number == launch.number for known, _row in lived)):
             found.append((row, after))
     return found
 

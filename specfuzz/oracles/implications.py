@@ -107,7 +107,9 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "finish-releases": ("rows-are-conserved", "protected-size-is-the-locked-paths", *_POOL),
     "abort-waits-for-a-result": ("finish-releases", "no-request-is-left-behind", *_POOL),
     # grammar
-    "decided-tokens-are-allowed": (*_TEXT, "right-draft-is-accepted", *_FINISH),
+    "decided-tokens-are-allowed": (
+        *_TEXT, "right-draft-is-accepted", "settle-appends-the-run", "verify-count-is-settled-rounds", *_FINISH,
+    ),
     "grammar-accepts-what-is-emitted": (
         "grammar-ends-with-the-stop", "decided-tokens-are-allowed", "grammar-cuts-the-run", "settle-appends-the-run",
     ),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from specfuzz.core.asked import Standing
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Idle, Settle
 from specfuzz.core.language import STOP_TOKEN
-from specfuzz.core.legality import Standing
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from specfuzz.core.asked import Standing
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Settle, Verify
-from specfuzz.core.legality import Standing
 from specfuzz.core.lemmas import ceil_align, floor_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView

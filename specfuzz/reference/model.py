@@ -36,14 +36,15 @@ class Weights:
         self.width = width
         self.one, self._mix_a = arrays.constant(1), arrays.constant(MIX_A)
         self._token_shift, self._token_mask = arrays.constant(TOKEN_SHIFT), arrays.constant(TOKEN_MASK)
-        self.positions = arrays.arange(width)
-        self.reduction = self.positions + 1
+        self.positions = arrays.shared(arrays.arange(width))
+        self.reduction = arrays.shared(self.positions + 1)
         self._digest_below = self._reduction_below = None
         self._windows: dict[int, Array] = {}
         self._lanes_below: dict[int, Array] = {}
         if width <= _TABULATED:
             below = self.positions < arrays.arange(width + 1)[:, None]
-            self._digest_below, self._reduction_below = self.positions * below, self.reduction * below
+            self._digest_below = arrays.shared(self.positions * below)
+            self._reduction_below = arrays.shared(self.reduction * below)
 
     def mix(self, a: Array, b: Array) -> Array:
         """Elementwise int64 hash of two int64 arrays; equals `language.mix`."""
@@ -76,15 +77,17 @@ class Weights:
         """Positions [base, base + lanes) of every row, (bs, lanes); a base that can't exist is forced into the row."""
         table = self._windows.get(lanes)
         if table is None:
-            table = self._windows[lanes] = self.arrays.arange(self.width + 1)[:, None] + self.arrays.arange(lanes)
+            xp = self.arrays
+            table = self._windows[lanes] = xp.shared(xp.arange(self.width + 1)[:, None] + xp.arange(lanes))
         return self.arrays.rows(table, base)
 
     def lanes_below(self, last: Array, lanes: int) -> Array:
         """1 on the lanes below `last` of every row, else 0: (bs, lanes)."""
         table = self._lanes_below.get(lanes)
         if table is None:
-            table = self.arrays.arange(lanes) < self.arrays.arange(lanes + 1)[:, None]
-            table = self._lanes_below[lanes] = table * self.arrays.array([1])
+            xp = self.arrays
+            below = xp.arange(lanes) < xp.arange(lanes + 1)[:, None]
+            table = self._lanes_below[lanes] = xp.shared(below * xp.array([1]))
         return self.arrays.rows(table, last)
 
 

@@ -8,6 +8,7 @@ Source: sglang 0.5.23 speculative/eagle_worker_v2 draft_forward, eagle_worker_co
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from specfuzz.core.draft_tree import nodes_of, sibling_flip
 from specfuzz.core.language import FLIP_BIT, STOP_TOKEN
@@ -35,14 +36,18 @@ class Tree:
         """steps: levels. num_nodes: with the root. page_size: tokens per page of the allocator."""
         self.topk, self.steps, self.num_nodes, self.page_size = topk, steps, num_nodes, page_size
         shapes = [nodes_of(topk, steps, num_nodes, branch) for branch in range(topk)]
-        self.seed_flips = arrays.array([[sibling_flip((t - b) % topk) for t in range(topk)] for b in range(topk)])
-        self.wrong = arrays.array([[FLIP_BIT * (t == b) for t in range(topk)] for b in range(topk)])
-        self.columns = arrays.array([[(n.level - 1) * topk + n.branch for n in nodes] for nodes in shapes])
-        self.flips = arrays.array([[sibling_flip(n.alternative) for n in nodes] for nodes in shapes])
-        self.depths = arrays.array([[0, *(n.level for n in nodes)] for nodes in shapes])
+
+        def table(values: list[Any]) -> Array:
+            return arrays.shared(arrays.array(values))
+
+        self.seed_flips = table([[sibling_flip((t - b) % topk) for t in range(topk)] for b in range(topk)])
+        self.wrong = table([[FLIP_BIT * (t == b) for t in range(topk)] for b in range(topk)])
+        self.columns = table([[(n.level - 1) * topk + n.branch for n in nodes] for nodes in shapes])
+        self.flips = table([[sibling_flip(n.alternative) for n in nodes] for nodes in shapes])
+        self.depths = table([[0, *(n.level for n in nodes)] for nodes in shapes])
         parents = [[0, *(n.parent for n in nodes)] for nodes in shapes]
-        self.parents = arrays.array(parents)
-        self.ancestors = arrays.array([_ancestors(line) for line in parents])
+        self.parents = table(parents)
+        self.ancestors = table([_ancestors(line) for line in parents])
         self._lanes: dict[int, Array] = {}
         self._positions: dict[int, Array] = {}
 
@@ -53,7 +58,7 @@ class Tree:
             xp = weights.arrays
             heads, tail = _branch_heads(weights, self, xp.arange(weights.width + 1))
             table = (heads + tail[:, None])[:, :, None] + xp.arange(self.steps)
-            table = self._lanes[weights.width] = table.reshape(weights.width + 1, -1)
+            table = self._lanes[weights.width] = xp.shared(table.reshape(weights.width + 1, -1))
         return weights.arrays.rows(table, seq_lens)
 
     def positions(self, weights: Weights, seq_lens: Array) -> Array:
@@ -62,7 +67,7 @@ class Tree:
         if table is None:
             xp = weights.arrays
             ahead = xp.arange(weights.width + 1)[:, None] + xp.arange(self.steps + 1)
-            table = self._positions[weights.width] = ahead[:, :, None] + xp.full((self.topk,), 0)
+            table = self._positions[weights.width] = xp.shared(ahead[:, :, None] + xp.full((self.topk,), 0))
         return weights.arrays.rows(table, seq_lens)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Container, Iterator
 from itertools import count, product
 from string import ascii_lowercase
 
-from specfuzz.core.legality import Asked, Ledger, Standing
+from specfuzz.core.asked import Asked, Standing
+from specfuzz.core.legality import Ledger
 
 #: Rids in the order in which requests are named: a, b, …, z, aa, ab, …
 _NAMES = [*ascii_lowercase, *("".join(pair) for pair in product(ascii_lowercase, repeat=2))]

@@ -100,6 +100,10 @@ class Repeats:
         return len(self.digests) == 1
 
 
+#: Sorts violations of one event, the root first.
+Order = Callable[[Sequence[Violation]], list[Violation]]
+
+
 def replay_trace(
     trace: Trace,
     system: System,
@@ -108,10 +112,12 @@ def replay_trace(
     *,
     tally: Tally | None = None,
     same_system: bool | None = None,
+    order: Order = list,
 ) -> Replay:
     """Apply the trace's events to a fresh `system` and judge them; raises ConfigError if the system can't run them.
 
     same_system: whether the header's expected verdict applies to this system; None asks whether the names are equal.
+    order: puts the violation to speak about first, where the trace doesn't name one.
     """
     counts = tally if tally is not None else Tally()
     before = sum(count.applied for count in counts.oracles.values())
@@ -143,14 +149,15 @@ def replay_trace(
                 continue  # the engine faulted here, so it left no receipt
             divergence = _compare(trace, index, session.steps[-1].receipt, system)
     expected = trace.expected if same_system else None
-    found = [violation.identity for violation in session.violations]
+    violations = order(session.violations)
+    found = [violation.identity for violation in violations]
     if session.fault is not None:
         found.append(fault_identity(session.fault))
     got = expected if expected in found else found[0] if found else None
     judged = sum(count.applied for count in counts.oracles.values()) > before
     return Replay(
         verdict=Verdict.VIOLATED if found else Verdict.HOLDS if judged else Verdict.UNKNOWN,
-        expected=expected, got=got, violations=tuple(session.violations), fault=session.fault, divergence=divergence,
+        expected=expected, got=got, violations=tuple(violations), fault=session.fault, divergence=divergence,
         digest=session.digest(), applied=len(session.steps), skipped=len(trace.steps) - len(session.steps),
         same_system=same_system, trace=session.trace(expected=got, seed=trace.seed, note=trace.note),
     )  # fmt: skip
@@ -174,12 +181,13 @@ def replay_many(
     repeat: int,
     same_system: bool | None = None,
     stop: Callable[[], bool] = lambda: False,
+    order: Order = list,
 ) -> Repeats:
     """Replay `repeat` times (at least once) on one system, reset in between, and collect the digests.
 
-    stop: asked before every repetition; True leaves it at those so far.
+    stop: asked before every repetition; True leaves it at those so far. order: as for `replay_trace`.
     """
-    first = replay_trace(trace, system, oracles, same_system=same_system)
+    first = replay_trace(trace, system, oracles, same_system=same_system, order=order)
     digests, odd, repeats = {first.digest: None}, None, 1
     while repeats < repeat and not stop():
         again = replay_trace(trace, system, oracles, same_system=same_system)

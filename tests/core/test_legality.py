@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specfuzz.core.asked import Standing
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Advance, Event, Idle, Prefill, Retract, Settle
 from specfuzz.core.language import STOP_TOKEN
-from specfuzz.core.legality import Ledger, Standing
+from specfuzz.core.legality import Ledger
 from specfuzz.core.notation import parse_events
 from specfuzz.core.receipt import Receipt
 from tests.trace.strategies import configs, events, few_rids, small

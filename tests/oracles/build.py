@@ -7,12 +7,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from specfuzz.core.asked import Asked, Launched, Standing
 from specfuzz.core.capability import Capability
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Event, Submit
 from specfuzz.core.judge import Tally
 from specfuzz.core.language import Continuation, prompt_tokens, unembed
-from specfuzz.core.legality import Asked, Launched, Ledger, Standing
+from specfuzz.core.legality import Ledger
 from specfuzz.core.oracle import ORACLES, REACHABLE, Step
 from specfuzz.core.receipt import NOTHING, Receipt
 from specfuzz.core.snapshot import (

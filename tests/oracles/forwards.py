@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from specfuzz.core.asked import Launched
 from specfuzz.core.language import unembed
-from specfuzz.core.legality import Launched
 from specfuzz.core.snapshot import LaunchView, ReqView, WorkerEntry, WorkerExit
 from tests.oracles.build import text
 

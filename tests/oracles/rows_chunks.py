@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specfuzz.core.asked import Launched
 from specfuzz.core.config import EngineConfig
 from specfuzz.core.event import Abort, Event, Idle, Mix, Prefill, Prepare, Settle, Verify
-from specfuzz.core.legality import Launched, Ledger
+from specfuzz.core.legality import Ledger
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import ReqView

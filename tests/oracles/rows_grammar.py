@@ -53,13 +53,21 @@ def decided(*run: int, length: int = LENGTH, view: ReqView = A, **changes: objec
     return plain(view, launch, event=Publish(), length=length)
 
 
-def ended(*run: int, ahead: bool = False) -> Step:
-    """The event that shows what a verify of `a` has decided also processes it, which finishes `a`."""
-    at = A.kv_committed_len
+def ended(*run: int, done: int = 6, reason: str = "length", ahead: bool = False) -> Step:
+    """The event that shows what a verify of `a` has decided also processes it, which finishes `a`.
+
+    ahead: likewise one of two tokens before it.
+    """
+    at = A.kv_committed_len + 2 * ahead
     leaving = exit_(A, accept=len(run), next_tokens=(run,), new_seq_lens=(at + len(run),))
-    view = replace(executed(A, exit=leaving), settled=True)
-    views = (replace(executed(A, number=view.number - 1, exit_now=False), settled=True), view) if ahead else (view,)
-    return plain(finished("a", grammar_accepted=out("a", 4)), *views, event=Settle())
+    views = [replace(executed(A, exit=leaving, number=3), settled=True)]
+    if ahead:
+        views.insert(0, replace(executed(A, exit_now=False), settled=True))
+    known = tuple(asked("a", number=view.number) for view in views)
+    after = finished("a", reason, done=done, grammar_accepted=out("a", done))
+    return step(
+        Settle(), (A,), (after,), config=GRAMMAR, launches=tuple(views), settled=known, ask=constrain("a", LENGTH)
+    )
 
 
 def settled(after: ReqView, *, run: tuple[int, ...] = (), known: bool = True) -> Step:
@@ -129,13 +137,15 @@ ROWS: dict[str, Rows] = {
             lambda: decided(1, 2, 3, STOP_TOKEN),
             lambda: decided(1, length=4),
             lambda: ended(1, 2, 3),
+            lambda: ended(3, ahead=True),
+            lambda: ended(3, done=5, reason="abort", ahead=True),  # its FSM has refused that token
         ),
         silent=(
             lambda: decided(1, length=3),  # ended before this round, and nobody knows yet
             lambda: decided(1, 2, 3, length=0),
             lambda: decided(1, 2, 3, view=finished("a", grammar_accepted=out("a", 8))),
             lambda: decided(1, 2, 3, exit_now=False),
-            lambda: ended(1, 2, 3, ahead=True),  # which of the two has finished it?
+            lambda: ended(3, done=5, ahead=True),  # the one ahead has finished it
         ),
     ),
     "grammar-cuts-the-run": rows(

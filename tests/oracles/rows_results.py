@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specfuzz.core.asked import Launched
 from specfuzz.core.event import Evict, Idle, Settle, Submit
-from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import ReqView

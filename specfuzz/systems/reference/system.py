@@ -149,7 +149,8 @@ class ReferenceSystem:
         return self._viewer.snapshot(self._writes.take(), idle=self._idle)
 
     def close(self) -> None:
-        """Nothing outlives the objects."""
+        """Free the last engine; idempotent."""
+        self._release()
 
     def _release(self) -> None:
         """Cut the reference cycles of the engine before, so that it is freed at once, without the garbage collector."""

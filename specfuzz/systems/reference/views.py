@@ -168,13 +168,14 @@ class Viewer:
     def _batch(self, name: str, batch: ScheduleBatch, progress: int) -> BatchView:
         info, lens = batch.spec_info, batch.seq_lens
         future = info.future_indices if isinstance(info, EagleDraftInput) else None
-        facts = (
-            batch.reqs[:], batch.forward_mode, None if lens is None else lens.id, progress, batch.seq_lens_cpu, future,
+        facts: tuple[Any, ...] = (
+            batch.reqs, batch.forward_mode, None if lens is None else lens.id, progress, batch.seq_lens_cpu, future,
             batch.req_pool_indices_cpu, None if batch.sampling_info is None else batch.sampling_info.penalties,
         )  # fmt: skip
         known = self._batches.get(name)
         if known is not None and known[0] == facts:
             return known[1]
+        facts = tuple([fact[:] if type(fact) is list else fact for fact in facts])  # the engine goes on with its own
         view = BatchView(
             name=name, rids=_rids_of(batch.reqs), forward_mode=batch.forward_mode.value,
             req_pool_indices=tuple(batch.req_pool_indices_cpu), seq_lens=_peek(lens),
