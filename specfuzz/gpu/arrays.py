@@ -12,7 +12,7 @@ nothing. So what depends on a shape or on a position alone is tabulated once, in
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,7 +28,31 @@ if not hasattr(np, "vecdot"):  # pragma: no cover - numpy 1, as beside an older 
 Array = Any
 
 
-class NumpyArrays:
+#: Tables that a face keeps; a search through row widths makes many that are never asked for again.
+MOST_KEPT = 64
+
+
+class _Face:
+    """What both faces have in common: tables that are made once and live as long as their face."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, Any] = {}
+
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` returned when the key was new; the oldest one is forgotten when there are too many."""
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            found = self._kept[key] = make()
+        return found
+
+    def forget(self) -> None:
+        """Let go of all of them, as a device does that is closed."""
+        self._kept.clear()
+
+
+class NumpyArrays(_Face):
     """numpy on the host."""
 
     name = "numpy"
@@ -97,13 +121,14 @@ class NumpyArrays:
         return fenced.argmin(1)
 
 
-class TorchArrays:
+class TorchArrays(_Face):
     """torch on one device; see NumpyArrays for the contracts."""
 
     name = "torch"
 
     def __init__(self, device: torch.device) -> None:
         """device: where new tensors live."""
+        super().__init__()
         self.device = device
 
     def constant(self, value: int) -> Array:

@@ -190,6 +190,7 @@ class CudaDevice(Device):
     def close(self) -> None:
         """Wait for what still runs: the allocator hands its memory to the next engine, on a stream of its own order."""
         torch.cuda.synchronize(self.torch_device)
+        self.arrays.forget()  # its face is this device's own, and would keep tables in its memory
         super().close()
 
     def _peek(self, memory: Memory) -> torch.Tensor:

@@ -8,8 +8,6 @@ IndexError.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from specfuzz.core.language import MIX_A, STOP_TOKEN, TOKEN_MASK, TOKEN_SHIFT
 from specfuzz.gpu.arrays import Array, Arrays
 from specfuzz.gpu.races import Access
@@ -91,10 +89,10 @@ class Weights:
         return self.arrays.rows(table, last)
 
 
-@lru_cache(maxsize=64)
 def weights_of(width: int, arrays: Arrays) -> Weights:
     """The weights of that width, made once per face."""
-    return Weights(width, arrays)
+    found: Weights = arrays.kept((Weights, width), lambda: Weights(width, arrays))
+    return found
 
 
 def plan_kernel(

@@ -7,7 +7,6 @@ Source: sglang 0.5.23 speculative/eagle_worker_v2 draft_forward, eagle_worker_co
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from specfuzz.core.draft_tree import nodes_of, sibling_flip
@@ -71,10 +70,11 @@ class Tree:
         return weights.arrays.rows(table, seq_lens)
 
 
-@lru_cache(maxsize=64)
 def tree_of(topk: int, steps: int, num_nodes: int, page_size: int, arrays: Arrays) -> Tree:
     """The tables of that shape, made once per face."""
-    return Tree(topk, steps, num_nodes, page_size, arrays)
+    shape = (topk, steps, num_nodes, page_size)
+    found: Tree = arrays.kept((Tree, shape), lambda: Tree(*shape, arrays))
+    return found
 
 
 def _ancestors(parents: list[int]) -> list[list[int]]:

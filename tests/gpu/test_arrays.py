@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from specfuzz.gpu.arrays import Arrays, NumpyArrays, TorchArrays, host_arrays
+from specfuzz.gpu.arrays import MOST_KEPT, Arrays, NumpyArrays, TorchArrays, host_arrays
 
 
 @pytest.fixture(params=["numpy", "torch"])
@@ -56,3 +56,26 @@ def test_torch_takes_the_place_of_a_numpy_that_is_old_or_missing(old: str) -> No
     probe = f"import sys, numpy; {old}; from specfuzz.gpu.arrays import host_arrays; print(host_arrays().name)"
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", probe], capture_output=True, text=True, check=True)
     assert run.stdout == "torch\n"
+
+
+def test_a_face_keeps_a_table_until_there_are_too_many_or_it_forgets(xp: Arrays) -> None:
+    made: list[int] = []
+
+    def table(key: int) -> int:
+        return xp.kept(key, lambda: made.append(key) or key + 100)
+
+    assert [table(key) for key in (1, 1, 2)] == [101, 101, 102] and made == [1, 2]
+    for key in range(3, 3 + MOST_KEPT):
+        table(key)
+    table(1)
+    assert made.count(1) == 2
+    xp.forget()
+    table(1)
+    assert made.count(1) == 3
+
+
+def test_a_shared_table_of_the_simulated_device_can_not_be_written() -> None:
+    table = NumpyArrays().shared(NumpyArrays().arange(3))
+    with pytest.raises(ValueError, match="read-only"):
+        table[0] = 7
+    assert table[1:].tolist() == [1, 2]
