@@ -31,7 +31,7 @@ class Shown:
     """A trace as it ran just now. spec: the system as the user would write it, None for one without a name.
 
     violation: the one to speak about. others: what the same event violated besides. fault: what the engine raised, if
-    it did.
+    it did. engine_path: the checkout that was driven, None for the installed engine.
     """
 
     trace: Trace
@@ -41,6 +41,7 @@ class Shown:
     others: tuple[Violation, ...]
     fault: EngineFault | None
     table: ClockTable
+    engine_path: str | None = None
 
     @property
     def identity(self) -> Identity | None:
@@ -64,7 +65,7 @@ class Shown:
         """
         width = width_of(sys.__stdout__ or sys.stdout)
         events = self.recording.events
-        replay = [*commands_of(self.trace, self.spec, path), *more]
+        replay = [*commands_of(self.trace, self.spec, path, self.engine_path), *more]
         if self.violation is not None:
             return render_failure(
                 self.violation, events, table=self.table, replay=replay, known=known,
@@ -97,7 +98,7 @@ def show(
     return Shown(
         trace=trace, spec=spec, recording=recording, violation=violation, fault=recording.fault,
         others=tuple(v for v in ordered if v is not violation),
-        table=clock_table(recording, clean=clean, violation=violation),
+        table=clock_table(recording, clean=clean, violation=violation), engine_path=options.engine_path,
     )  # fmt: skip
 
 
@@ -121,9 +122,13 @@ def record_clean(spec: str | None, recording: Recording, options: OpenOptions) -
         return None  # the marks are then the oracle's alone
 
 
-def commands_of(trace: Trace, spec: str | None, path: str | None) -> list[str]:
-    """How to replay: by file, where there is one, and by notation; a system without a name has no command line."""
+def commands_of(trace: Trace, spec: str | None, path: str | None, engine_path: str | None = None) -> list[str]:
+    """How to replay: by file, where there is one, and by notation; a system without a name has no command line.
+
+    engine_path: the checkout that was driven, None for the installed engine.
+    """
     if spec is None:
         return []
-    by_file = [] if path is None else [f"specfuzz replay {shlex.quote(path)}"]
-    return [*by_file, replay_command(spec, trace.config, trace.events)]
+    checkout = [] if engine_path is None else ["--engine-path", engine_path]
+    by_file = [] if path is None else [shlex.join(["specfuzz", "replay", *checkout, path])]
+    return [*by_file, replay_command(spec, trace.config, trace.events, more=checkout)]

@@ -32,6 +32,11 @@ def options_of(flags: Flags) -> OpenOptions:
 @contextlib.contextmanager
 def opened(spec: str, options: OpenOptions) -> Iterator[System]:
     """The system, closed again whatever happens; torch, if it came along, works with one thread."""
+    if options.engine_path is not None and not _drives_a_checkout(spec):
+        raise UsageError(
+            f"`--engine-path` {options.engine_path} does not fit `--system` {spec}: that is our own engine, and no "
+            "checkout is driven. Add `--system sglang`."
+        )
     system = open_system(spec, options)
     one_torch_thread()
     gc.freeze()  # torch and its like stay: no collection needs to walk them, and a full one takes a tenth of a second
@@ -40,6 +45,14 @@ def opened(spec: str, options: OpenOptions) -> Iterator[System]:
     finally:
         gc.unfreeze()
         system.close()
+
+
+def _drives_a_checkout(spec: str) -> bool:
+    """Whether a part of the system may be somebody else's engine: ours are `reference` and its mutants."""
+    parts = spec.replace(":", ",").split(",")
+    if parts[0] == "mutated":
+        return False
+    return any(part not in ("reference", "lockstep", "rerun") for part in parts)
 
 
 def one_torch_thread() -> None:

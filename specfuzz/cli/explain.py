@@ -21,9 +21,13 @@ def command(flags: Flags, target: str) -> Outcome:
 
     \b
     The notation, one word per event:
-      submit(RID,PROMPT,MAX_NEW[,SHARED])  prefill(RID[,N])  mix(RID[,N])  prepare
-      verify[(RID=ACCEPTED,...)]  publish  advance(STREAM[,COUNT])  settle
-      finish(RID@INDEX)  abort(RID)  retract(RID)  evict(N)  idle
+      submit(RID,PROMPT,MAX_NEW[,SHARED][,grammar=N])  prefill(RID[,N])
+      mix(RID[,N])  prepare  verify[(RID=ACCEPTED,...)]  publish
+      advance(STREAM[,COUNT])  settle  finish(RID@INDEX)  abort(RID)
+      retract(RID)  evict(N)  idle
+    mix needs --config mixed_chunk=true, the N of prefill and mix
+    chunked_prefill=true; grammar (at most MAX_NEW tokens, the stop token
+    last) needs grammar=true.
 
     Where the system has a planted bug, the same events run on its clean twin too, and the first cell that differs is
     the first bad one. Exit status 0 if nothing is violated, 1 if something is, 3 if no event was legal.

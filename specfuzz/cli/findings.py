@@ -37,6 +37,7 @@ class Told:
     violation: Violation | None
     fault: EngineFault | None
     because: str
+    engine_path: str | None = None
 
     def entry(self, *, path: str | None = None, known: str | None = None) -> dict[str, Any]:
         """Its entry in `violations`."""
@@ -48,7 +49,11 @@ class Told:
 
     def lines(self, *, path: str | None = None, known: str | None = None) -> list[Text]:
         """What is known of it, in the design's order, and why it isn't more."""
-        replay, width, events = commands_of(self.trace, self.spec, path), report_width(), self.trace.events
+        replay, width, events = (
+            commands_of(self.trace, self.spec, path, self.engine_path),
+            report_width(),
+            self.trace.events,
+        )
         if self.violation is not None:
             lines = render_failure(self.violation, events, replay=replay, known=known, width=width)
         else:
@@ -82,4 +87,6 @@ def show_found(
     except SpecfuzzError as error:
         because = f"it could not be run again: {error}"
     violation = next((v for v in violations if v.identity == trace.expected), violations[0] if violations else None)
-    return Told(trace=trace, spec=spec, violation=violation, fault=fault, because=because)
+    return Told(
+        trace=trace, spec=spec, violation=violation, fault=fault, because=because, engine_path=options.engine_path
+    )

@@ -90,9 +90,10 @@ def _factors(system: str, fixed: Mapping[str, Any]) -> Factors:
     """What a campaign on this system varies.
 
     SGLang 0.5.23 launches the next chunk of a prompt even where running rows have reserved the last page, and fails in
-    its allocation; and it samples a constrained tail of a mixed step before its FSM has caught up. Both are known
-    (docs/sglang-0.5.23.md) and kept apart, or each such run would end there: where prompts come in chunks, the pool
-    holds every row at its longest, and mixed steps carry nothing constrained. Who asks for both fields sees either one.
+    its allocation; and it samples a constrained tail of a mixed step, and the chunk of a resumed constrained request,
+    under the mask of another state. All are known (docs/sglang-0.5.23.md) and kept apart, or each such run would end
+    there: where prompts come in chunks, the pool holds every row at its longest; mixed steps and chunks carry nothing
+    constrained. Who asks for two such fields sees what they do together.
     """
     from specfuzz.campaign.covers import Factors
     from specfuzz.reference.algorithms import ALGORITHMS
@@ -100,11 +101,13 @@ def _factors(system: str, fixed: Mapping[str, Any]) -> Factors:
     factors = Factors(algorithms=ALGORITHMS.names(), fixed=fixed)
     if "sglang" not in system:
         return factors
-    apart: list[tuple[tuple[str, Any], ...]] = [(("mixed_chunk", True), ("grammar", True))]
-    if fixed.get("mixed_chunk", False):
+    apart: list[tuple[tuple[str, Any], ...]] = [
+        (("mixed_chunk", True), ("grammar", True)), (("chunked_prefill", True), ("grammar", True)),
+    ]  # fmt: skip
+    if fixed.get("mixed_chunk", False) or fixed.get("chunked_prefill", False):
         factors = replace(factors, grammar=(False,))
     if fixed.get("grammar", False):
-        factors = replace(factors, mixed_chunk=(False,))
+        factors = replace(factors, mixed_chunk=(False,), chunked_prefill=(False,))
     if fixed.get("chunked_prefill", False):
         factors = replace(factors, pools=_ROOMY)
     else:

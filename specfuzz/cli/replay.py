@@ -12,8 +12,10 @@ from specfuzz.cli.flags import ENGINE, OPENING, Flags, with_flags
 from specfuzz.cli.interrupts import defer, interrupted_status, stop_asked
 from specfuzz.cli.outcome import CANT_SAY, FINE, FOUND, Outcome
 from specfuzz.cli.targets import Target, read_target
+from specfuzz.core.notation import format_event
+from specfuzz.core.trace import Trace
 from specfuzz.core.verdict import Identity, Verdict
-from specfuzz.trace.replay import Repeats, replay_many
+from specfuzz.trace.replay import Repeats, Replay, replay_many
 
 
 @click.command("replay")
@@ -71,18 +73,29 @@ def _word(identity: Identity | None) -> str:
 
 def _summary(wanted: Target, repeats: Repeats, expected: Identity | None, status: int) -> list[Text | str]:
     first = repeats.first
+    lines: list[Text | str]
     if status == CANT_SAY:
-        return [Text.assemble(("UNKNOWN ", "bold yellow"), f"{wanted.name} on {wanted.system}: no oracle applied")]
+        lines = [Text.assemble(("UNKNOWN ", "bold yellow"), f"{wanted.name} on {wanted.system}: no oracle applied")]
+        return [*lines, *([_not_applied(wanted.trace, first)] if first.skipped else [])]
     mark = ("AS EXPECTED ", "bold green") if status == FINE else ("NOT AS EXPECTED ", "bold red")
-    lines: list[Text | str] = [
+    lines = [
         Text.assemble(mark, f"{wanted.name} on {wanted.system}: expected {_word(expected)}, got {_word(first.got)}")
     ]
     if first.divergence is not None and not wanted.elsewhere:
         lines.append(str(first.divergence))
     if first.skipped:
-        lines.append(f"{first.skipped} of {len(wanted.trace.steps)} events were not applied")
+        lines.append(_not_applied(wanted.trace, first))
     if not repeats.deterministic:
         digests = ", ".join(repeats.digests[:4])
         lines.append(f"NOT DETERMINISTIC: {len(repeats.digests)} digests in {repeats.repeats} replays: {digests}")
     times = f", {repeats.repeats} times" if repeats.repeats > 1 and repeats.deterministic else ""
     return [*lines, f"{first.applied} events, digest {first.digest}{times}"]
+
+
+def _not_applied(trace: Trace, replay: Replay) -> str:
+    """How many events were not applied, and the first of them: not legal there, or behind what ended the run."""
+    events, applied = trace.events, replay.trace.events
+    at = next((at for at, pair in enumerate(zip(events, applied, strict=False)) if pair[0] != pair[1]), len(applied))
+    ended = at == len(applied) and replay.got is not None
+    why = "the run had ended" if ended else "it was not legal there"
+    return f"{replay.skipped} of {len(events)} events were not applied, first `{format_event(events[at])}`: {why}"

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from specfuzz.errors import UnknownName, UsageError
+from specfuzz.errors import MissingPart, UnknownName, UsageError
 
 T = TypeVar("T")
 
@@ -37,8 +37,11 @@ class Registry(Generic[T]):
         self._load()
         if name not in self._things:
             close = get_close_matches(name, self._things, n=3, cutoff=0.5)
-            hint = f" Did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else ""
-            raise UnknownName(f"there is no {self._kind} `{name}`.{hint} Known: {', '.join(self._things) or 'none'}.")
+            if not close:  # another case, say, is too far for the letters alone
+                close = [other for other in self._things if other.lower() == name.lower()]
+            hint = f"Did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else ""
+            known = f"Known: {', '.join(self._things) or 'none'}."
+            raise UnknownName(f"there is no {self._kind} `{name}`. {hint or known}")
         return self._things[name]
 
     def names(self) -> tuple[str, ...]:
@@ -72,7 +75,13 @@ class Registry(Generic[T]):
         if self._load_builtin is not None:
             self._load_builtin()
         for entry in entry_points(group=self._group) if self._group else ():
-            loaded = entry.load()
+            try:
+                loaded = entry.load()
+            except Exception as error:
+                raise MissingPart(
+                    f"the entry point `{entry.name} = {entry.value}` of `{self._group}` can't be loaded: "
+                    f"{type(error).__name__}: {error}. Mend or uninstall the package that brings it."
+                ) from error
             # A decorator has registered its thing while the module was imported; anything else is registered here.
             if entry.name not in self._things and loaded not in self._things.values():
                 self.register(entry.name, loaded)

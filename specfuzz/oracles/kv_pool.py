@@ -75,7 +75,9 @@ def decided_tokens_are_the_text(step: Step, launch: LaunchView) -> Finding:
             continue
         if req.rid in known.middle:
             continue  # a middle chunk's token is thrown away
-        text = step.ledger.requests[req.rid].text
+        asked, text = step.ledger.requests[req.rid], step.ledger.requests[req.rid].text
+        if asked.submit.grammar and frontier + 1 - len(run) > req.prompt_len + (asked.stop_at or 0):
+            continue  # nobody sees what is sampled behind the end of a constrained text, under whatever mask
         text.ensure(frontier + 1)
         wanted = tuple(text.tokens[frontier + 1 - len(run) : frontier + 1])
         if run != wanted:

@@ -34,10 +34,13 @@ def ledger_in_order(step: Step, req: ReqView) -> Finding:
     width = step.after.pool.row_width or limits(step).row_width
     if 0 <= protected <= committed <= allocated <= width:
         return HOLDS
+    names = ("0", "cache_protected_len", "kv_committed_len", "kv_allocated_len", "the width of a row")
+    lens = (0, protected, committed, allocated, width)
+    at = next(at for at in range(4) if lens[at] > lens[at + 1])
     return Clash(
         f"0 <= {protected} <= {committed} <= {allocated} <= {width}",
         f"{req.rid} holds row {req.req_pool_idx}, protected {protected}, committed {committed}, allocated {allocated}",
-        f"a row has {width} cells and each of these lengths contains the one before",
+        f"{names[at]} {lens[at]} > {names[at + 1]} {lens[at + 1]}",
     )
 
 

@@ -11,15 +11,18 @@ from specfuzz.core.event import Event, Idle
 from specfuzz.core.notation import format_events
 
 
-def replay_command(system: str, config: EngineConfig, events: Sequence[Event], verb: str = "replay") -> str:
-    """The command line that shows these events again. system: as `--system` takes it.
+def replay_command(
+    system: str, config: EngineConfig, events: Sequence[Event], verb: str = "replay", *, more: Sequence[str] = ()
+) -> str:
+    """The command line that shows these events again. system: as `--system` takes it. more: further words, unquoted.
 
     An engine that fails before the first event does so with `idle` too, and an empty line would be refused.
     """
     words = ["specfuzz", verb]
     if system != "reference":
         words += ["--system", system]
-    return " ".join([*map(shlex.quote, words + _config_words(config)), shlex.quote(format_events(events or (Idle(),)))])
+    words += [*more, *_config_words(config)]
+    return " ".join([*map(shlex.quote, words), shlex.quote(format_events(events or (Idle(),)))])
 
 
 def _config_words(config: EngineConfig) -> list[str]:

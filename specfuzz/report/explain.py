@@ -239,9 +239,9 @@ def _words(violation: Violation) -> str:
 
 
 def _likely_header(violation: Violation, columns: Sequence[Column]) -> str:
-    """The column of the violation's clock that its values, or else its other words, name first."""
+    """The column of the violation's clock that its values, or else its facts, or else its formula, name first."""
     own = [column for column in columns if column.clock == violation.clock] or list(columns)
-    for text in (violation.values, violation.formula, violation.fact, violation.counterfact):
+    for text in (violation.values, violation.counterfact, violation.fact, violation.formula):
         hits = [(hit.start(), column.header) for column in own if (hit := re.search(column.told, text))]
         if hits:
             return min(hits)[1]

@@ -189,7 +189,7 @@ def test_shrink_ends_minimal_and_keeps_the_identity() -> None:
 def test_demo_finds_shrinks_and_replays() -> None:
     answer = specfuzz("demo")
     assert answer.status == 0, answer
-    for words in ("VIOLATED", "request a", ">first bad cell<", "specfuzz replay findings/", "REPLAYED"):
+    for words in ("VIOLATED", "request ", ">first bad cell<", "specfuzz replay findings/", "REPLAYED"):
         assert words in answer.out
 
 

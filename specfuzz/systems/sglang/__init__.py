@@ -57,7 +57,9 @@ def _checkout(engine_path: str | None) -> str | None:
     if engine_path is None:
         return None
     root = Path(engine_path).expanduser().resolve()
-    for folder in (root, root / "python"):
+    for folder in (root, root / "python", root.parent if root.name == "sglang" else root):
         if (folder / "sglang" / "srt").is_dir():
             return str(folder)
-    raise UsageError(f"`--engine-path`={engine_path} holds no `sglang` package, neither directly nor in `python/`.")
+    raise UsageError(
+        f"`--engine-path`={engine_path} holds no `sglang` package, neither directly nor in `python/`, and is none."
+    )

@@ -1,7 +1,8 @@
 """Penalties behind SGLang's own orchestrator: a penalizer that notes what it is fed, row by row.
 
 The real ones keep a tensor of (rows, vocabulary); the toy language has 2^41 words. What they would add to the logits is
-never needed, only who was counted when, so the accumulated tensor of a forward is replaced by those notes.
+never needed, only who was counted when, so the accumulated tensor of a forward is replaced by those notes. Both stay
+replaced in the process that drives the engine.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ def _penalizer_class(engine: Engine) -> type[Any]:
             self.rows = [()] * len(self.orchestrator.reqs())
 
         def _cumulate_output_tokens(self, output_ids: Any) -> None:
-            self.rows = [(*row, token) for row, token in zip(self.rows, output_ids.tolist(), strict=True)]
+            # More rows than tokens, or fewer, is a bug of whoever keeps the rows, and for a rule to name.
+            tokens = output_ids.tolist()
+            self.rows = [(*row, *tokens[place : place + 1]) for place, row in enumerate(self.rows)]
 
         def _apply(self, logits: Any) -> Any:
             return logits
 
         def _filter(self, keep_indices: Any) -> None:
-            self.rows = [self.rows[index] for index in keep_indices.tolist()]
+            self.rows = [self.rows[index] for index in keep_indices.tolist() if index < len(self.rows)]
 
         def _merge(self, their: Any) -> None:
             self.rows = self.rows + their.rows
