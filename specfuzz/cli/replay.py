@@ -96,6 +96,9 @@ def _not_applied(trace: Trace, replay: Replay) -> str:
     """How many events were not applied, and the first of them: not legal there, or behind what ended the run."""
     events, applied = trace.events, replay.trace.events
     at = next((at for at, pair in enumerate(zip(events, applied, strict=False)) if pair[0] != pair[1]), len(applied))
+    count = f"{replay.skipped} of {len(events)} events were not applied"
+    if not replay.applied and replay.fault is not None:
+        return f"{count}: the engine failed before the first"
     ended = at == len(applied) and replay.got is not None
     why = "the run had ended" if ended else "it was not legal there"
-    return f"{replay.skipped} of {len(events)} events were not applied, first `{format_event(events[at])}`: {why}"
+    return f"{count}, first `{format_event(events[at])}`: {why}"

@@ -242,3 +242,29 @@ def test_every_lemma_is_proved() -> None:
 def test_bench_has_rows_and_names_the_machine() -> None:
     data = specfuzz("bench", "--system", "reference", "--slices", "1", "--max-examples", "3", "--json").json
     assert data["machine"] and all({"name", "value", "unit", "baseline", "ratio"} <= set(row) for row in data["rows"])
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ("submit(a,2,3) verify prefill(a) settle", "1 of 4 events were not applied, first `verify`: it was not legal"),
+        (
+            "submit(a,2,3,grammar=2)",
+            "1 of 1 events were not applied, first `submit(a,2,3,grammar=2)`: it was not legal",
+        ),
+        ("submit(a,2,3) prefill(a)", "2 events, digest"),
+    ],
+)
+def test_a_replay_names_the_first_event_that_was_not_applied(events: str, said: str) -> None:
+    assert said in specfuzz("replay", events).out
+
+
+def test_what_comes_behind_the_violation_was_not_illegal() -> None:
+    answer = specfuzz("replay", BROKEN + " idle", "--system", f"mutated:{MUTANT}")
+    assert answer.status == 1 and "first `idle`: the run had ended" in answer.out
+
+
+def test_a_checkout_needs_a_system_that_is_driven_from_one(tmp_path: Path) -> None:
+    for system in ("reference", f"mutated:{MUTANT}", "rerun:reference"):
+        answer = specfuzz("fuzz", "--system", system, "--engine-path", tmp_path)
+        assert answer.status == 2 and "Add `--system sglang`" in answer.err
