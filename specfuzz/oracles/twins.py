@@ -194,6 +194,22 @@ def refusal(step: Step) -> bool:
     return step.receipt.refused is not None
 
 
+@reachable("prefill-under-pressure", on=(Prefill, Mix))
+def prefill_under_pressure(step: Step) -> bool:
+    """A request is admitted by its first extend while the free pages alone would not hold two of it."""
+    pool = step.before.pool
+    for rid, _prefix, extend in step.receipt.admitted:
+        if step.before.reqs[rid].req_pool_idx is None:
+            return len(pool.free_pages) * pool.page_size < 2 * extend
+    return False
+
+
+@reachable("decode-skipped", needs=Capability.OVERLAP, on=(Prepare,))
+def decode_skipped(step: Step) -> bool:
+    """A prepare skips the round: memory is short, and the queued result is about to give some back."""
+    return step.receipt.skipped
+
+
 @reachable("prefix-hit", needs=Capability.RADIX, on=(Prefill, Mix))
 def prefix_hit(step: Step) -> bool:
     """A request is admitted with a prefix from the tree."""

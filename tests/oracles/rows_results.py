@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specfuzz.core.event import Evict, Idle, Settle, Submit
+from specfuzz.core.event import Evict, Idle, Prepare, Retract, Settle, Submit, Verify
 from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
@@ -157,6 +157,18 @@ ROWS: dict[str, Rows] = {
             lambda: settle(replace(GROWN, spec_num_correct_drafts=3)),
         ),
         silent=(nothing, lambda: settle(retracted(), retracted())),
+    ),
+    "counts-move-where-they-are-earned": rows(
+        holds=(
+            lambda: step(Retract("a"), (A,), (counted(retracted(), 2, 1, (1, 1)),), receipt=Receipt(retracted=("a",))),
+            lambda: step(Settle(), (A,), (counted(A, 3, 1, (2, 1)),)),
+        ),
+        broken=(
+            lambda: step(Retract("a"), (A,), (retracted(),), receipt=Receipt(retracted=("a",))),
+            lambda: step(Verify(), (A,), (counted(A, 3, 1, (2, 1)),)),
+            lambda: step(Settle(), (replace(A, retraction_count=1),), (A,)),
+        ),
+        silent=lambda: step(Prepare(), (A,), (finished("a", "abort"),)),
     ),
     "histogram-adds-up": rows(
         holds=lambda: settle(GROWN),
