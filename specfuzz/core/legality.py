@@ -85,10 +85,12 @@ class Asked:
         if self.submit.grammar:
             self._stop(self.submit.grammar - 1)
 
-    @property
-    def open_end(self) -> int:
-        """Output index at which it ends for certain, so that a stop makes a difference before it only."""
-        return self.submit.max_new if self.stop_at is None else self.stop_at
+    def stop_end(self, max_accept: int) -> int:
+        """Output index before which a stop may be armed: no run reaches it, or the text has ended there already.
+
+        The last run may accept tokens behind the cap; a stop among them must not be taken for the end.
+        """
+        return self.submit.max_new + max_accept - 1 if self.stop_at is None else self.stop_at
 
     def arm_stop(self, at: int) -> None:
         """The stop token stands at output index `at` from now on, before any other one."""
@@ -327,7 +329,7 @@ def _finish(ledger: Ledger, event: Finish) -> bool:
     asked = ledger.requests.get(event.rid)
     if asked is None or asked.standing is Standing.FINISHED or asked.armed:
         return False
-    return asked.decided <= event.at < asked.open_end
+    return asked.decided <= event.at < asked.stop_end(ledger.config.max_accept)
 
 
 def _abort(ledger: Ledger, event: Abort) -> bool:

@@ -24,6 +24,7 @@ from specfuzz.oracles import (
     statistics,
     twins,
     twins_grammar,
+    twins_memory,
     twins_tree,
 )
 from specfuzz.oracles.implications import IMPLICATIONS, roots_first
@@ -54,5 +55,6 @@ __all__ = [
     "statistics",
     "twins",
     "twins_grammar",
+    "twins_memory",
     "twins_tree",
 ]

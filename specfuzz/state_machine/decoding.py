@@ -24,12 +24,12 @@ STOP_OFFSETS = (0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 4, 0, 4, 5, 9)
 ADVANCE_STREAMS = ("forward", "copy", "schedule", "forward", "d2h", "forward", "copy", "forward")
 
 
-def submit_of(scene: Scene, bits: int, *, brief: bool = False) -> Submit:
-    """A request that fits the context; brief: few output tokens."""
+def submit_of(scene: Scene, bits: int, *, brief: bool = False, lengthy: bool = False) -> Submit:
+    """A request that fits the context; brief: few output tokens; lengthy: a prompt near the longest."""
     config = scene.config
     bits, prompt_choice = divmod(bits, len(PROMPT_LENS))
     bits, new_choice = divmod(bits, len(MAX_NEWS))
-    prompt_len = PROMPT_LENS[prompt_choice]
+    prompt_len = PROMPT_LENS[-1 - prompt_choice % 4] if lengthy else PROMPT_LENS[prompt_choice]
     max_new = 1 + new_choice % 6 if brief else MAX_NEWS[new_choice]
     bits, share = divmod(bits, 8)
     if bits & 3 == 3 and config.page_size > PROMPT_LENS[0]:
@@ -114,7 +114,7 @@ def finish_of(scene: Scene, bits: int) -> Finish:
         rids = [rid for rid in rids if rid in scene.running] or rids
     rid = rids[(bits >> 3) % len(rids)]
     asked = scene.asked(rid)
-    return Finish(rid, min(asked.decided + offset, asked.open_end - 1))
+    return Finish(rid, min(asked.decided + offset, asked.stop_end(scene.config.max_accept) - 1))
 
 
 def abort_of(scene: Scene, bits: int) -> Abort:

@@ -10,7 +10,7 @@ from specfuzz.core.legality import Launched
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import CachedPath, ReqView
-from tests.oracles.build import CHUNKED, EAGLE, finished, gone, path, pool, req, retracted, step
+from tests.oracles.build import CHUNKED, EAGLE, finished, gone, out, path, pool, req, retracted, step
 from tests.oracles.forwards import asked
 from tests.oracles.rows import Row, Rows, rows
 
@@ -100,6 +100,12 @@ def evicted(event: Event, free: int, left: int, tokens: int, receipt: Receipt | 
     )  # fmt: skip
 
 
+def capped(stop_at: int | None) -> Step:
+    """A run of `a` crosses its cap of 8 tokens by two."""
+    view = finished("a", output_ids=out("a", 10, stop_at), finished_len=8)
+    return step(Settle(), (A,), (view,), receipt=Receipt(finished=(("a", "length", 8),)))
+
+
 ADMITTED = Receipt(admitted=(("a", 0, 4),))
 
 
@@ -174,6 +180,7 @@ ROWS: dict[str, Rows] = {
 }
 
 GOALS: dict[str, tuple[Row, Row]] = {
+    "stop-behind-the-cap": (lambda: capped(stop_at=8), lambda: capped(stop_at=None)),
     "decode-skipped": (skipped, lambda: gives_way(0)),
     "prefill-under-pressure": (lambda: admitted(12, free=7), lambda: admitted(12)),
 }

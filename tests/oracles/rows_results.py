@@ -115,11 +115,13 @@ ROWS: dict[str, Rows] = {
             lambda: ending("stop", 4, 6, stop_at=3),
             lambda: ending("stop", 8, 9, stop_at=7),
             lambda: ending("length", 8, 9),
+            lambda: ending("length", 8, 10, stop_at=8),
             lambda: ending("abort", None, 5, ask=aborted("a")),
         ),
         broken=(
             lambda: ending("length", 8, 9, stop_at=6),
             lambda: ending("stop", 5, 6, stop_at=3),
+            lambda: ending("stop", 9, 10, stop_at=8),
             lambda: ending("none", None, 8),
             lambda: ending("length", 8, 5),
             lambda: ending("none", None, 5, ask=aborted("a")),
