@@ -126,7 +126,7 @@ def _seniority(step: Step, rid: str) -> tuple[int, int]:
     scope=Scope.RUN,
     on=(Prepare,),
     source="sglang 0.5.23 managers/schedule_batch ScheduleBatch.retract_decode: always keep at least one request",
-    twin="retraction-under-pressure",
+    twin="row-fits-nowhere",
 )
 def retraction_leaves_a_row(step: Step) -> Finding:
     """A request that fits nowhere and is only requeued is admitted and retracted for ever."""

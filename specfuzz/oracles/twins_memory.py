@@ -39,3 +39,9 @@ def decode_skipped(step: Step) -> bool:
 def eviction(step: Step) -> bool:
     """The tree gives up tokens."""
     return step.receipt.evicted > 0
+
+
+@reachable("row-fits-nowhere", on=(Prepare,))
+def row_fits_nowhere(step: Step) -> bool:
+    """The last row that is left is aborted, because memory is short even for it alone."""
+    return any(not step.ledger.requests[rid].dropping for rid, _reason, _length in step.receipt.finished)

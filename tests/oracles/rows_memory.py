@@ -181,6 +181,7 @@ ROWS: dict[str, Rows] = {
 
 GOALS: dict[str, tuple[Row, Row]] = {
     "stop-behind-the-cap": (lambda: capped(stop_at=8), lambda: capped(stop_at=None)),
+    "row-fits-nowhere": (lambda: aborted(0), lambda: gives_way(0)),
     "decode-skipped": (skipped, lambda: gives_way(0)),
     "prefill-under-pressure": (lambda: admitted(12, free=7), lambda: admitted(12)),
 }
