@@ -103,7 +103,7 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "extend-commits-its-window": _LEDGER,
     "commit-equals-emitted": ("steady-bonus", "plain-claims-are-counted", "ledger-in-order"),
     "finish-reason-is-first": ("nothing-emitted-past-the-end", "cached-within-owned"),
-    "finish-releases": ("rows-are-conserved", "protected-size-is-the-locked-paths", *_POOL),
+    "finish-releases": ("settled-text-is-cached", "rows-are-conserved", "protected-size-is-the-locked-paths", *_POOL),
     "abort-waits-for-a-result": ("finish-releases", "no-request-is-left-behind", *_POOL),
     # grammar
     "decided-tokens-are-allowed": (*_TEXT, "right-draft-is-accepted", *_FINISH),
@@ -128,6 +128,7 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "protected-prefix-is-cached": ("pages-are-conserved", "protected-size-is-the-locked-paths"),
     "pages-are-conserved": ("idle-pool-is-whole",),
     "sizes-add-up": (*_PRESSURE, "idle-pool-is-whole"),
+    "retracted-until-admitted": ("dead-rows-are-inert",),
     "settled-text-is-cached": ("prefill-hits-what-is-cached",),
     "counts-move-where-they-are-earned": ("histogram-adds-up", "verify-count-is-settled-rounds"),
     "retraction-needs-pressure": ("retraction-takes-the-youngest", "retraction-leaves-a-row"),

@@ -142,6 +142,32 @@ def retraction_resets(step: Step, req: ReqView) -> Finding:
 
 
 @oracle(
+    "retracted-until-admitted",
+    formula="is_retracted before, neither admitted nor finished by the event => is_retracted after",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    on=LEDGER_EVENTS,
+    source="sglang 0.5.23 managers/schedule_batch ScheduleBatch.prepare_for_extend; sglang #23456",
+    twin="resume-after-retraction",
+)
+def retracted_until_admitted(step: Step, req: ReqView) -> Finding:
+    """As long as a forward of its old life may be unsettled, the flag is all that keeps its result off the request."""
+    before = step.before.reqs.get(req.rid)
+    if before is None or not before.is_retracted or req.finished:
+        return None
+    if any(rid == req.rid for rid, _prefix, _extend in step.receipt.admitted):
+        return None
+    if req.is_retracted:
+        return HOLDS
+    return Clash(
+        f"is_retracted({req.rid}) = {req.is_retracted} == True",
+        f"{req.rid} was retracted and waits, and this event has not admitted it",
+        f"its flag is gone, while {carrying(step, req.rid)} unsettled forwards carry it",
+    )
+
+
+@oracle(
     "no-row-runs-past-its-cap",
     formula="prepared or mixed in: outputs + 1 for a queued result that samples for the row < max_new",
     clock=Clock.HOST,

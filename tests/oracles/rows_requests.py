@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specfuzz.core.event import Abort, Evict, Idle, Prepare, Settle, Verify
+from specfuzz.core.event import Abort, Evict, Idle, Prefill, Prepare, Settle, Verify
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import BatchView, ReqView
@@ -111,6 +111,17 @@ ROWS: dict[str, Rows] = {
             lambda: prepare(Receipt(refused="no memory")),
             lambda: prepare(Receipt(skipped=True)),
             lambda: prepare(Receipt(), gone()),
+        ),
+    ),
+    "retracted-until-admitted": rows(
+        holds=lambda: step(Prepare(), (retracted(),), (retracted(decode_batch_idx=1),)),
+        broken=(
+            lambda: step(Prepare(), (retracted(),), (gone(retraction_count=1),)),
+            lambda: step(Settle(), (retracted(),), (gone(retraction_count=1),), settled=(asked("a"),)),
+        ),
+        silent=(
+            lambda: step(Prefill("a"), (retracted(),), (A,), receipt=Receipt(admitted=(("a", 0, 7),))),
+            lambda: step(Abort("a"), (retracted(),), (finished(reason="abort", done=3),)),
         ),
     ),
     "no-row-runs-past-its-cap": rows(
