@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from specfuzz.core.capability import Capability
 from specfuzz.mutants import mutant
@@ -16,18 +15,23 @@ from specfuzz.reference.tree_node import TreeNode
 _TREE = Capability.RADIX | Capability.TREE_VIEW
 
 
-def _seniority(req: Req) -> tuple[int, int]:
+def _junior(req: Req) -> tuple[int, int]:
+    return -len(req.output_ids), len(req.origin_input_ids)
+
+
+def _senior(req: Req) -> tuple[int, int]:
     return len(req.output_ids), -len(req.origin_input_ids)
 
 
-def _retract_by(engine: Scheduler, rank: Callable[[Req], Any], goes_on: Callable[[list[Req], list[Req]], bool]) -> None:
-    """Retract the row with the highest rank while goes_on(kept, gone); one row that is left is dealt with as ever."""
+def _retract_by(
+    engine: Scheduler, rank: Callable[[Req], tuple[int, int]], goes_on: Callable[[list[Req], bool], bool]
+) -> None:
+    """Retract the row with the highest rank while goes_on(kept, short); one row that is left is dealt with as ever."""
     retractor, retract = engine.retractor, engine.retractor.retract_decode
 
     def retract_decode(reqs: list[Req]) -> Retraction:
-        keep: list[Req] = sorted(reqs, key=rank)
-        gone: list[Req] = []
-        while goes_on(keep, gone):
+        keep, gone = sorted(reqs, key=rank), list[Req]()
+        while goes_on(keep, not gone or not engine.pools.check_decode_mem(keep)):
             gone.append(keep.pop())
             retractor.release_req(gone[-1], len(keep))
         outcome = retract(keep) if len(keep) == 1 else Retraction(kept=keep)
@@ -44,8 +48,7 @@ def _retract_by(engine: Scheduler, rank: Callable[[Req], Any], goes_on: Callable
 )
 def eldest_gives_way(engine: Scheduler) -> None:
     """The row that has generated most is retracted first."""
-    fits = engine.pools.check_decode_mem
-    _retract_by(engine, _seniority, lambda keep, gone: len(keep) > 1 and (not gone or not fits(keep)))
+    _retract_by(engine, _senior, lambda keep, short: len(keep) > 1 and short)
 
 
 @mutant(
@@ -55,7 +58,7 @@ def eldest_gives_way(engine: Scheduler) -> None:
 )
 def all_but_one_give_way(engine: Scheduler) -> None:
     """A retraction goes on until one row is left, whether or not the others would fit by then."""
-    _retract_by(engine, lambda req: tuple(-key for key in _seniority(req)), lambda keep, gone: len(keep) > 1)
+    _retract_by(engine, _junior, lambda keep, short: len(keep) > 1)
 
 
 @mutant(
@@ -65,12 +68,7 @@ def all_but_one_give_way(engine: Scheduler) -> None:
 )
 def last_row_requeued(engine: Scheduler) -> None:
     """A row that doesn't fit alone is retracted like any other one, and admitted and retracted for ever."""
-    fits = engine.pools.check_decode_mem
-    _retract_by(
-        engine,
-        lambda req: tuple(-key for key in _seniority(req)),
-        lambda keep, gone: bool(keep) and (not gone or not fits(keep)),
-    )
+    _retract_by(engine, _junior, lambda keep, short: bool(keep) and short)
 
 
 @mutant(

@@ -14,6 +14,9 @@ PROMPT_LENS = range(2, 21)  # tokens; 2 is the shortest that legality admits
 #: Output tokens. One in five ends within two full EAGLE runs of 3 draft steps, the others live for many rounds.
 MAX_NEWS = (*range(15, 25), 1, 2, 3, 5, 8, *range(16, 25))
 
+#: Tokens of the longest request whose prompt does not depend on the page size.
+LONGEST_REQUEST = PROMPT_LENS[-1] + max(MAX_NEWS)
+
 #: Output tokens of the longest constrained text: short enough that many come to their end.
 LONGEST_GRAMMAR = 12
 

@@ -60,10 +60,11 @@ class Temper:
     closing: int | None = None
 
 
-def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE) -> Temper:
-    """The temper that an integer of at least 24 bits stands for; 0 is the plain one.
+def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE, *, scarce: bool = False) -> Temper:
+    """The temper that an integer of at least 23 bits stands for; 0 is the plain one.
 
-    most_rows: rows that the engine has. factors: of a family, by two bits of the draw.
+    most_rows: rows that the engine has. factors: of a family, by two bits of the draw. scarce: the pool can't hold a
+    long request to its end, so that some examples ask for such.
     """
     weights = dict(BASE_WEIGHTS)
     for family in FAMILIES:
@@ -76,7 +77,7 @@ def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE) -> T
     rows = min((3, 2, 4, 3)[bits & 3], most_rows)
     bits >>= 2
     closing = (None, None, CLOSING, None)[bits >> 3 & 3]
-    lengthy = bits >> 5 & 7 == 7
+    lengthy = scarce and bits >> 5 & 3 == 3
     if lengthy:
         rows = 1
     return Temper(weights=weights, rows=rows, brief=bits & 7 == 7, lengthy=lengthy, closing=closing)
