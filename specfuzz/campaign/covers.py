@@ -146,8 +146,8 @@ def _config_of(algorithm: str, choice: dict[str, Any], fixed: dict[str, Any]) ->
 
 def _pages(config: EngineConfig, pool: str) -> int:
     prompt = max(LONGEST_PROMPT, config.page_size + BEYOND_PAGE if config.page_size > 1 else 0)
-    # Scarce: the longest request fits alone for most of its life, and at its end it may be the last one to go.
-    output = LONGEST_OUTPUT * 2 // 3 if pool == "scarce" else LONGEST_OUTPUT
+    # Scarce: the longest prompt fits alone with the rounds that follow, but not to its end: it is the last one to go.
+    output = 0 if pool == "scarce" else LONGEST_OUTPUT
     longest = min(prompt + output, config.context_len) + config.max_accept + config.reserve_per_decode
     pages = -(-longest // config.page_size) + 1
     # Half as much again for what the prefix tree keeps.

@@ -61,10 +61,12 @@ class Asked:
         if self.submit.grammar:
             self._stop(self.submit.grammar - 1)
 
-    @property
-    def open_end(self) -> int:
-        """Output index at which it ends for certain, so that a stop makes a difference before it only."""
-        return self.submit.max_new if self.stop_at is None else self.stop_at
+    def stop_end(self, max_accept: int) -> int:
+        """Output index before which a stop may be armed: no run reaches it, or the text has ended there already.
+
+        The last run may accept tokens behind the cap; a stop among them must not be taken for the end.
+        """
+        return self.submit.max_new + max_accept - 1 if self.stop_at is None else self.stop_at
 
     def arm_stop(self, at: int) -> None:
         """The stop token stands at output index `at` from now on, before any other one."""

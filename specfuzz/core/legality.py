@@ -237,7 +237,7 @@ def _finish(ledger: Ledger, event: Finish) -> bool:
     asked = ledger.requests.get(event.rid)
     if asked is None or asked.standing is Standing.FINISHED or asked.armed:
         return False
-    return asked.decided <= event.at < asked.open_end
+    return asked.decided <= event.at < asked.stop_end(ledger.config.max_accept)
 
 
 def _abort(ledger: Ledger, event: Abort) -> bool:

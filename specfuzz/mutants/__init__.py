@@ -38,7 +38,7 @@ class Mutant:
 
 _FILES = (
     "ledger", "release", "relay", "isolation", "batches", "results", "pools", "scheduling", "workers", "mixed",
-    "chunks", "trees", "grammar",
+    "chunks", "trees", "grammar", "memory",
 )  # fmt: skip
 
 

@@ -88,6 +88,46 @@ def stop_seen_only_at_the_end(engine: Scheduler) -> None:
     engine.req_type = _LastTokenOnly
 
 
+class _StopAnywhere(Req):
+    __slots__ = ()
+
+    def update_finish_state(self, new_tokens: int) -> None:
+        super().update_finish_state(new_tokens)
+        if self.finished_reason == "length" and STOP_TOKEN in self.output_ids:
+            self.finished_reason, self.finished_len = "stop", self.output_ids.index(STOP_TOKEN) + 1
+
+
+@mutant(
+    "stop-behind-the-cap-counts",
+    source="sglang #31599",
+    killed_by=("finish-reason-is-first", "nothing-emitted-past-the-end"),
+    needs=Capability.SPECULATIVE,
+)
+def stop_behind_the_cap_counts(engine: Scheduler) -> None:
+    """A run crosses the cap and holds the stop token behind it, and the request is told to have stopped there."""
+    engine.req_type = _StopAnywhere
+
+
+class _Forgetful(Req):
+    __slots__ = ()
+
+    def reset_for_retract(self) -> None:
+        super().reset_for_retract()
+        self.spec_verify_ct = self.spec_num_correct_drafts = 0
+        self.spec_correct_drafts_histogram = []
+
+
+@mutant(
+    "counts-reset-by-retraction",
+    source="sglang 0.5.23 Req.reset_for_retract",
+    killed_by=("counts-move-where-they-are-earned",),
+    needs=Capability.SPECULATIVE,
+)
+def counts_reset_by_retraction(engine: Scheduler) -> None:
+    """A retraction forgets how many drafts of the request were accepted before."""
+    engine.req_type = _Forgetful
+
+
 @mutant(
     "bonus-counted-as-draft",
     source="sglang #11572",

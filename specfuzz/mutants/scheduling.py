@@ -127,6 +127,23 @@ def retracted_request_lost(engine: Scheduler) -> None:
 
 
 @mutant(
+    "retracted-flag-cleared-early",
+    source="sglang 0.5.23 ScheduleBatch.prepare_for_extend: is_retracted",
+    killed_by=("retracted-until-admitted", "dead-rows-are-inert"),
+)
+def retracted_flag_cleared_early(engine: Scheduler) -> None:
+    """The next scheduling step takes a retracted request for a new one, while its old forward may be unsettled."""
+    merge = engine.merge_last_batch
+
+    def merge_last_batch() -> None:
+        for req in engine.waiting_queue:
+            req.is_retracted = False
+        merge()
+
+    engine.merge_last_batch = merge_last_batch  # type: ignore[method-assign]
+
+
+@mutant(
     "reserve-trimmed-at-settle",
     source="sglang-jax #1147",
     killed_by=("allocated-never-shrinks",),

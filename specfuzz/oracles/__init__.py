@@ -9,6 +9,7 @@ from specfuzz.oracles import (
     kv_pool,
     races,
     radix_cache,
+    radix_use,
     recorder,
     relay_rows,
     req_to_token_pool,
@@ -16,6 +17,7 @@ from specfuzz.oracles import (
     sampling,
     scheduler,
     scheduler_chunks,
+    scheduler_memory,
     scheduler_queue,
     scheduler_requests,
     spec_tree,
@@ -23,6 +25,7 @@ from specfuzz.oracles import (
     statistics,
     twins,
     twins_grammar,
+    twins_memory,
     twins_tree,
 )
 from specfuzz.oracles.implications import IMPLICATIONS, roots_first
@@ -37,6 +40,7 @@ __all__ = [
     "kv_pool",
     "races",
     "radix_cache",
+    "radix_use",
     "recorder",
     "relay_rows",
     "req_to_token_pool",
@@ -45,6 +49,7 @@ __all__ = [
     "sampling",
     "scheduler",
     "scheduler_chunks",
+    "scheduler_memory",
     "scheduler_queue",
     "scheduler_requests",
     "spec_tree",
@@ -52,5 +57,6 @@ __all__ = [
     "statistics",
     "twins",
     "twins_grammar",
+    "twins_memory",
     "twins_tree",
 ]

@@ -78,8 +78,8 @@ def grammar_ends_with_the_stop(step: Step, req: ReqView) -> Finding:
 @oracle(
     "decided-tokens-are-allowed",
     formula=(
-        "worker exit, constrained rows that were live: the token at which the grammar has to end is the stop token, "
-        "wherever in the run it comes"
+        "worker exit, rows that were live: the token at which a row's grammar has to end is the stop token, wherever "
+        "in the run it comes, and no other one is unless a stop was armed there"
     ),
     clock=Clock.DEVICE,
     owner=Owner.GRAMMAR,
@@ -100,7 +100,7 @@ def decided_tokens_are_allowed(step: Step, launch: LaunchView) -> Finding:
     for row, req in known.rows + _ended_now(step, launch):
         asked = step.ledger.requests[req.rid]
         end = asked.submit.grammar
-        if not end or req.rid in known.middle:
+        if req.rid in known.middle:
             continue
         # The run ends with the token at the new frontier.
         first = leaving.new_seq_lens[row] + 1 - len(leaving.next_tokens[row]) - req.prompt_len
@@ -108,13 +108,14 @@ def decided_tokens_are_allowed(step: Step, launch: LaunchView) -> Finding:
             continue  # the row is dead, and nobody knows yet
         run = retained(step, req.rid, leaving.next_tokens[row])
         for index, token in enumerate(run, first):
-            if index == end - 1 and token != STOP_TOKEN:
+            if (index == end - 1 and token != STOP_TOKEN) or (token == STOP_TOKEN and index != asked.stop_at):
                 return Clash(
-                    f"token {end} of {req.rid} = {token} == the stop token {STOP_TOKEN}",
+                    f"(token {index + 1} of {req.rid} is the stop token) = {token == STOP_TOKEN} == {index == end - 1}",
                     f"forward {launch.number} ({launch.mode}) decided {leaving.next_tokens[row]} for {req.rid}",
-                    f"its first token is output token {first + 1}, and the grammar ends with token {end}",
+                    f"its first token is output token {first + 1}, "
+                    f"{f'and its grammar ends with token {end}' if end else 'and it has no grammar'}",
                 )
-        finding = HOLDS
+        finding = HOLDS if end else finding
     return finding
 
 

@@ -22,6 +22,10 @@ _POOL = (
     "owned-pages-are-not-free", "page-has-one-owner", "padding-is-never-owned", "tree-and-rows-are-disjoint",
     "pages-are-conserved", "sizes-add-up", "idle-pool-is-whole",
 )  # fmt: skip
+_PRESSURE = (
+    "retraction-needs-pressure", "refusal-needs-pressure", "admission-leaves-room", "skip-waits-for-a-finish",
+    "eviction-is-needed",
+)  # fmt: skip
 _FINISH = ("finish-reason-is-first", "nothing-emitted-past-the-end", "finish-releases")
 
 IMPLICATIONS: dict[str, tuple[str, ...]] = {
@@ -104,7 +108,7 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "extend-commits-its-window": _LEDGER,
     "commit-equals-emitted": ("steady-bonus", "plain-claims-are-counted", "ledger-in-order"),
     "finish-reason-is-first": ("nothing-emitted-past-the-end", "cached-within-owned"),
-    "finish-releases": ("rows-are-conserved", "protected-size-is-the-locked-paths", *_POOL),
+    "finish-releases": ("settled-text-is-cached", "rows-are-conserved", "protected-size-is-the-locked-paths", *_POOL),
     "abort-waits-for-a-result": ("finish-releases", "no-request-is-left-behind", *_POOL),
     # grammar
     "decided-tokens-are-allowed": (
@@ -130,6 +134,11 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
     "tree-and-rows-are-disjoint": ("pages-are-conserved", "idle-pool-is-whole"),
     "protected-prefix-is-cached": ("pages-are-conserved", "protected-size-is-the-locked-paths"),
     "pages-are-conserved": ("idle-pool-is-whole",),
+    "sizes-add-up": (*_PRESSURE, "idle-pool-is-whole"),
+    "retracted-until-admitted": ("dead-rows-are-inert",),
+    "settled-text-is-cached": ("prefill-hits-what-is-cached",),
+    "counts-move-where-they-are-earned": ("histogram-adds-up", "verify-count-is-settled-rounds"),
+    "retraction-needs-pressure": ("retraction-takes-the-youngest", "retraction-leaves-a-row"),
     "protected-size-is-the-locked-paths": ("idle-pool-is-whole",),
 }  # fmt: skip
 

@@ -176,7 +176,7 @@ def dead_rows_are_inert(step: Step) -> Finding:
 
 @oracle(
     "finish-reason-is-first",
-    formula="reason = first of {asked abort, stop token at its index, length cap} that the settled output meets",
+    formula="reason = first of {asked abort, stop token at its index below the cap, cap} that the settled output meets",
     clock=Clock.HOST,
     owner=Owner.RESULT_PROCESSOR,
     scope=Scope.REQUEST,
@@ -197,7 +197,7 @@ def finish_reason_is_first(step: Step, req: ReqView) -> Finding:
         wanted = ("abort", None)
     elif before.to_finish:
         return None  # ended by the engine itself, for want of memory
-    elif asked.stop_at is not None and asked.stop_at < count:
+    elif asked.stop_at is not None and asked.stop_at < min(count, req.max_new):
         wanted = ("stop", asked.stop_at + 1)
     elif count >= req.max_new:
         wanted = ("length", req.max_new)

@@ -6,11 +6,11 @@ from specfuzz.core.asked import Standing
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
 from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Retract, Settle
-from specfuzz.core.lemmas import ceil_align
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
-from specfuzz.oracles.facts import LEDGER_EVENTS, is_live, limits, sampling
+from specfuzz.oracles.facts import LEDGER_EVENTS, is_live, sampling
+from specfuzz.oracles.scheduler_memory import pages_of_a_round
 
 HOLDS = Verdict.HOLDS
 
@@ -176,7 +176,7 @@ def mix_carries_the_running(step: Step) -> Finding:
     ]  # fmt: skip
     if not left:
         return HOLDS
-    needed, free = sum(_pages_of_a_round(step, req) for req in left), len(step.after.pool.free_pages)
+    needed, free = sum(pages_of_a_round(step, req) for req in left), len(step.after.pool.free_pages)
     if receipt.mode == "EXTEND" and needed > free:
         return HOLDS
     return Clash(
@@ -189,12 +189,3 @@ def mix_carries_the_running(step: Step) -> Finding:
 def _ends_by_length(step: Step, req: ReqView) -> bool:
     # The row has left the step before it was launched: its own forwards are those that were queued before.
     return bool(sampling(step, req.rid)) and len(req.output_ids) + 1 >= req.max_new
-
-
-def _pages_of_a_round(step: Step, req: ReqView) -> int:
-    known = limits(step)
-    if not known.speculative:
-        return int(req.kv_committed_len % known.page_size == 0)
-    have = ceil_align(req.kv_allocated_len, known.page_size)
-    want = max(have, ceil_align(req.kv_committed_len + known.reserve, known.page_size))
-    return (want - have) // known.page_size

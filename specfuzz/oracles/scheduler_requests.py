@@ -5,8 +5,7 @@ from __future__ import annotations
 from specfuzz.core.asked import Standing
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Abort, Mix, Prefill, Prepare, Retract
-from specfuzz.core.lemmas import ceil_align
+from specfuzz.core.event import Abort, Mix, Prepare, Retract
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
@@ -43,82 +42,6 @@ def no_request_is_left_behind(step: Step, req: ReqView) -> Finding:
         f"{req.rid} in {receipt.rows}, or {len(req.output_ids)} + {flying} >= {req.max_new}",
         f"{req.rid} is live with {len(req.output_ids)} of {req.max_new} tokens and {flying} results queued",
         f"the prepared batch is {receipt.rows}",
-    )
-
-
-@oracle(
-    "retraction-needs-pressure",
-    formula="prepare retracts => pages that the round needs > free pages + unlocked cached pages; mix never retracts",
-    clock=Clock.HOST,
-    owner=Owner.SCHEDULER,
-    scope=Scope.RUN,
-    on=(Prepare, Mix),
-    source="sglang 0.5.23 managers/scheduler Scheduler.update_running_batch; sglang #14942",
-    twin="retraction-under-pressure",
-)
-def retraction_needs_pressure(step: Step) -> Finding:
-    """Nobody loses its KV while the free list alone could serve the round."""
-    if not step.receipt.retracted:
-        return None
-    config, before = step.config, step.before
-    page_size = config.page_size
-    if type(step.event) is Mix:
-        return Clash(
-            f"retracted {step.receipt.retracted} == ()",
-            f"a mixed step retracted {step.receipt.retracted}",
-            "running rows for which there is no room sit a mixed step out",
-        )
-    needed = 0
-    aborted = (rid for rid, _reason, _length in step.receipt.finished)
-    for rid in (*step.receipt.rows, *step.receipt.retracted, *aborted):
-        req = before.reqs[rid]
-        have = ceil_align(req.kv_allocated_len, page_size)
-        want = max(have, ceil_align(req.kv_committed_len + config.reserve_per_decode, page_size))
-        needed += (want - have) // page_size
-    cached = {slot // page_size for path in before.pool.cached or () for slot in path.slots}
-    locked = {slot // page_size for req in before.reqs.values() for slot in req.slots[: req.cache_protected_len]}
-    free = len(before.pool.free_pages) + len(cached - locked)
-    if needed > free:
-        return HOLDS
-    return Clash(
-        f"{needed} > {free}",
-        f"prepare retracted {step.receipt.retracted}",
-        f"the round needed {needed} pages; {len(before.pool.free_pages)} were free and the others of {free} unlocked",
-    )
-
-
-@oracle(
-    "refusal-needs-pressure",
-    formula="refused => no row is free, or free + unlocked cached tokens <= tokens to extend + 1 page + rows mixed in",
-    clock=Clock.HOST,
-    owner=Owner.SCHEDULER,
-    scope=Scope.RUN,
-    needs=Capability.TREE_VIEW,
-    on=(Prefill, Mix),
-    source="sglang 0.5.23 managers/schedule_policy PrefillAdder.add_one_req, add_chunked_req",
-    twin="refusal",
-)
-def refusal_needs_pressure(step: Step) -> Finding:
-    """A request that would fit is admitted; else it might wait for ever in an empty server."""
-    pool, event = step.after.pool, step.event
-    if step.receipt.refused is None or pool.cached is None or not isinstance(event, Prefill | Mix):
-        return None
-    req = step.after.reqs[event.rid]
-    size, last = step.config.page_size, req.seqlen - req.kv_committed_len
-    locked = {slot for one in step.after.reqs.values() for slot in one.slots[: one.cache_protected_len]}
-    cached = {slot for path in pool.cached for slot in path.slots}
-    room = len(pool.free_pages) * size + len(cached - locked)
-    # Where running rows may ride along, the estimate sets a token aside for each. A prompt that goes on takes what
-    # there is, in chunks as short as that may be.
-    goes_on = req.req_pool_idx is not None
-    wanted = (0 if goes_on else last + size) + (len(step.after.running) if step.config.mixed_chunk else 0)
-    admissible = goes_on or (bool(pool.free_rows) and not 0 < event.n < size)
-    if not admissible or room <= wanted:
-        return HOLDS
-    return Clash(
-        f"{room} <= {wanted}, free rows {pool.free_rows}",
-        f"the prefill of {req.rid} was refused: {step.receipt.refused}",
-        f"{len(pool.free_pages)} pages are free and {len(cached - locked)} cached tokens unlocked; {last} are to come",
     )
 
 
@@ -218,3 +141,59 @@ def retraction_resets(step: Step, req: ReqView) -> Finding:
         f"{req.rid} was retracted by this event",
         f"({names}) is {found} and {len(before.output_ids)} output tokens became {len(req.output_ids)}",
     )
+
+
+@oracle(
+    "retracted-until-admitted",
+    formula="is_retracted before, neither admitted nor finished by the event => is_retracted after",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    on=LEDGER_EVENTS,
+    source="sglang 0.5.23 managers/schedule_batch ScheduleBatch.prepare_for_extend; sglang #23456",
+    twin="resume-after-retraction",
+)
+def retracted_until_admitted(step: Step, req: ReqView) -> Finding:
+    """As long as a forward of its old life may be unsettled, the flag is all that keeps its result off the request."""
+    before = step.before.reqs.get(req.rid)
+    if before is None or not before.is_retracted or req.finished:
+        return None
+    if any(rid == req.rid for rid, _prefix, _extend in step.receipt.admitted):
+        return None
+    if req.is_retracted:
+        return HOLDS
+    return Clash(
+        f"is_retracted({req.rid}) = {req.is_retracted} == True",
+        f"{req.rid} was retracted and waits, and this event has not admitted it",
+        f"its flag is gone, while {carrying(step, req.rid)} unsettled forwards carry it",
+    )
+
+
+@oracle(
+    "no-row-runs-past-its-cap",
+    formula="prepared or mixed in: outputs + 1 for a queued result that samples for the row < max_new",
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.RUN,
+    needs=Capability.OVERLAP,
+    on=(Prepare, Mix),
+    source="sglang 0.5.23 managers/scheduler Scheduler._reqs_finishing_inflight; vLLM #27922",
+    twin="prepare-behind-the-device",
+)
+def no_row_runs_past_its_cap(step: Step) -> Finding:
+    """A row that its queued result ends for certain takes KV and a place in the round for nothing."""
+    receipt, finding = step.receipt, None
+    admitted = {rid for rid, _prefix, _extend in receipt.admitted}
+    for rid in receipt.rows:
+        req = step.after.reqs[rid]
+        queued = sampling(step, rid) - (receipt.launch is not None)
+        if rid in admitted or not queued:
+            continue
+        if len(req.output_ids) + 1 >= req.max_new:
+            return Clash(
+                f"{len(req.output_ids)} + 1 < {req.max_new}",
+                f"{rid} has {len(req.output_ids)} output tokens and a queued result with one more at least",
+                f"it takes part in the next round, although {req.max_new} are all that it may have",
+            )
+        finding = HOLDS
+    return finding

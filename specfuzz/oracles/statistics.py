@@ -6,7 +6,7 @@ from operator import mul
 
 from specfuzz.core.capability import Capability
 from specfuzz.core.clock import Clock, Owner, Scope
-from specfuzz.core.event import Idle, Settle
+from specfuzz.core.event import Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
 from specfuzz.core.oracle import Step, oracle
 from specfuzz.core.snapshot import ReqView
 from specfuzz.core.verdict import Clash, Finding, Verdict
@@ -140,3 +140,38 @@ def histogram_adds_up(step: Step, req: ReqView) -> Finding:
         f"{req.rid} counts {rounds} verifies with {drafts} correct drafts",
         f"its histogram {histogram} holds {counted} verifies with {weighted} correct drafts",
     )
+
+
+@oracle(
+    "counts-move-where-they-are-earned",
+    formula=(
+        "outside of a settle: spec_verify_ct, spec_num_correct_drafts and the histogram are what they were; "
+        "retraction_count grows by 1 where the request is retracted and is what it was elsewhere"
+    ),
+    clock=Clock.HOST,
+    owner=Owner.SCHEDULER,
+    scope=Scope.REQUEST,
+    on=(Prefill, Mix, Prepare, Verify, Retract, Settle, Idle),
+    changed_only=True,
+    source="sglang 0.5.23 managers/schedule_batch Req.reset_for_retract",
+    twin="resume-after-retraction",
+)
+def counts_move_where_they_are_earned(step: Step, req: ReqView) -> Finding:
+    """What a request has been through is told at its end, so a retraction or a new life forgets nothing of it."""
+    before = step.before.reqs.get(req.rid)
+    settles = type(step.event) in (Settle, Idle)
+    if before is None or (req.finished and not settles):
+        return None  # who is aborted for want of memory goes the way of a retraction
+    names = ["retraction_count"]
+    if not settles:
+        names += ["spec_verify_ct", "spec_num_correct_drafts", "spec_correct_drafts_histogram"]
+    for name in names:
+        old, new = getattr(before, name), getattr(req, name)
+        due = old + 1 if name == "retraction_count" and req.rid in step.receipt.retracted else old
+        if new != due:
+            return Clash(
+                f"{name}({req.rid}) = {new} == {due}",
+                f"before the event {name}({req.rid}) was {old}",
+                f"it is {new} now, and {req.rid} was {'' if due != old else 'not '}retracted by this event",
+            )
+    return HOLDS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from specfuzz.core.capability import Capability
-from specfuzz.core.event import Abort, Event, Evict, Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
+from specfuzz.core.event import Abort, Event, Idle, Mix, Prefill, Prepare, Retract, Settle, Verify
+from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.oracle import Step, reachable
 from specfuzz.oracles.facts import DEVICE_EVENTS, LEDGER_EVENTS, is_dead, is_live
 
@@ -144,15 +145,18 @@ def stop_and_length_in_one_run(step: Step) -> bool:
     return any(length < cap <= after for length, _before, after, cap in _stops(step))
 
 
+@reachable("stop-behind-the-cap", needs=Capability.SPECULATIVE, on=(Settle,))
+def stop_behind_the_cap(step: Step) -> bool:
+    """A run crosses the cap and holds the stop token behind it."""
+    for rid, reason, _length in step.receipt.finished:
+        if reason == "length" and STOP_TOKEN in step.after.reqs[rid].output_ids:
+            return True
+    return False
+
+
 @reachable("retraction", on=(Retract, Prepare, Mix))
 def retraction(step: Step) -> bool:
     """A request is retracted."""
-    return bool(step.receipt.retracted)
-
-
-@reachable("retraction-under-pressure", on=(Prepare,))
-def retraction_under_pressure(step: Step) -> bool:
-    """Prepare retracts a request because memory is short."""
     return bool(step.receipt.retracted)
 
 
@@ -188,12 +192,6 @@ def abort_while_waiting(step: Step) -> bool:
     return type(step.event) is Abort and step.before.reqs[step.event.rid].req_pool_idx is None
 
 
-@reachable("refusal", on=(Prefill, Mix))
-def refusal(step: Step) -> bool:
-    """A prefill is refused."""
-    return step.receipt.refused is not None
-
-
 @reachable("prefix-hit", needs=Capability.RADIX, on=(Prefill, Mix))
 def prefix_hit(step: Step) -> bool:
     """A request is admitted with a prefix from the tree."""
@@ -207,12 +205,6 @@ def prefix_hit(step: Step) -> bool:
 def tree_holds_output(step: Step) -> bool:
     """A finished request leaves a path in the tree."""
     return bool(step.receipt.finished) and bool(step.after.pool.cached)
-
-
-@reachable("eviction", needs=Capability.RADIX, on=(Evict, Prefill, Mix, Prepare, Retract))
-def eviction(step: Step) -> bool:
-    """The tree gives up tokens."""
-    return step.receipt.evicted > 0
 
 
 @reachable("page-boundary-crossed", needs=Capability.PAGED, on=(Settle, Idle))

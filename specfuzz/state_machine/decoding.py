@@ -14,6 +14,9 @@ PROMPT_LENS = range(2, 21)  # tokens; 2 is the shortest that legality admits
 #: Output tokens. One in five ends within two full EAGLE runs of 3 draft steps, the others live for many rounds.
 MAX_NEWS = (*range(15, 25), 1, 2, 3, 5, 8, *range(16, 25))
 
+#: Tokens of the longest request whose prompt does not depend on the page size.
+LONGEST_REQUEST = PROMPT_LENS[-1] + max(MAX_NEWS)
+
 #: Output tokens of the longest constrained text: short enough that many come to their end.
 LONGEST_GRAMMAR = 12
 
@@ -24,12 +27,12 @@ STOP_OFFSETS = (0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 4, 0, 4, 5, 9)
 ADVANCE_STREAMS = ("forward", "copy", "schedule", "forward", "d2h", "forward", "copy", "forward")
 
 
-def submit_of(scene: Scene, bits: int, *, brief: bool = False) -> Submit:
-    """A request that fits the context; brief: few output tokens."""
+def submit_of(scene: Scene, bits: int, *, brief: bool = False, lengthy: bool = False) -> Submit:
+    """A request that fits the context; brief: few output tokens; lengthy: a prompt near the longest."""
     config = scene.config
     bits, prompt_choice = divmod(bits, len(PROMPT_LENS))
     bits, new_choice = divmod(bits, len(MAX_NEWS))
-    prompt_len = PROMPT_LENS[prompt_choice]
+    prompt_len = PROMPT_LENS[-1 - prompt_choice % 4] if lengthy else PROMPT_LENS[prompt_choice]
     max_new = 1 + new_choice % 6 if brief else MAX_NEWS[new_choice]
     bits, share = divmod(bits, 8)
     if bits & 3 == 3 and config.page_size > PROMPT_LENS[0]:
@@ -114,7 +117,7 @@ def finish_of(scene: Scene, bits: int) -> Finish:
         rids = [rid for rid in rids if rid in scene.running] or rids
     rid = rids[(bits >> 3) % len(rids)]
     asked = scene.asked(rid)
-    return Finish(rid, min(asked.decided + offset, asked.open_end - 1))
+    return Finish(rid, min(asked.decided + offset, asked.stop_end(scene.config.max_accept) - 1))
 
 
 def abort_of(scene: Scene, bits: int) -> Abort:

@@ -12,6 +12,7 @@ from hypothesis.strategies import SearchStrategy
 
 from specfuzz.core.event import Event
 from specfuzz.session import Session
+from specfuzz.state_machine.decoding import LONGEST_REQUEST
 from specfuzz.state_machine.findings import violation_found
 from specfuzz.state_machine.offers import Offers, offers
 from specfuzz.state_machine.profiles import PROFILES, Profile
@@ -71,7 +72,9 @@ class SpecMachine(EventRules):
     @initialize(roll=rolls())
     def set_temper(self, roll: int) -> None:
         """Swarm: which families this example favours and mutes."""
-        self.temper = temper_of(roll - FIRST_ROLL, self.session.config.max_reqs, self.profile.swarm)
+        config = self.session.config
+        scarce = config.pool_tokens < LONGEST_REQUEST + config.reserve_per_decode
+        self.temper = temper_of(roll - FIRST_ROLL, config.max_reqs, self.profile.swarm, scarce=scarce)
 
     def look(self) -> Offers:
         """What is on offer now; looked up once per step."""

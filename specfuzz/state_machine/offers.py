@@ -52,7 +52,8 @@ def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
         scale = 64 if not scene.live else 40 if scene.live < temper.rows else 1
         found.append(("submit", weights["submit"] * scale))
     if scene.unpublished:
-        _add(found, "publish", weights["publish"])
+        # Where an FSM may refuse what the device has decided, look at that before the host has to take it.
+        _add(found, "publish", weights["publish"] * (4 if config.grammar else 1))
     if scene.ledger.launches:  # work may be pending behind a settled result as well
         _add(found, "advance", weights["advance"] if in_flight else min(1, weights["advance"]))
     if scene.finishable:

@@ -50,7 +50,7 @@ class EventRules(RuleBasedStateMachine):
     @rule(roll=rolls())
     def submit(self, roll: int) -> None:
         """A new request joins the waiting queue."""
-        self.apply(decoding.submit_of(self.scene, bits_of(roll), brief=self.temper.brief))
+        self.apply(decoding.submit_of(self.scene, bits_of(roll), brief=self.temper.brief, lengthy=self.temper.lengthy))
 
     @precondition(_on_offer("prefill"))
     @rule(roll=rolls())

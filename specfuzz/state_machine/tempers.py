@@ -48,20 +48,23 @@ CLOSING = 26
 class Temper:
     """One example's bent. weights: by kind, 0 = muted. rows: how many live requests it aims at.
 
-    brief: short outputs, so that requests end and start often. closing: from this event on no new work is taken until
+    brief: short outputs, so that requests end and start often. lengthy: the longest prompts and one request at a time,
+    so that a scarce pool can't hold it to its end. closing: from this event on no new work is taken until
     everything has left, as when a server drains; None = never.
     """
 
     weights: dict[str, int]
     rows: int
     brief: bool
+    lengthy: bool = False
     closing: int | None = None
 
 
-def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE) -> Temper:
-    """The temper that an integer of at least 21 bits stands for; 0 is the plain one.
+def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE, *, scarce: bool = False) -> Temper:
+    """The temper that an integer of at least 23 bits stands for; 0 is the plain one.
 
-    most_rows: rows that the engine has. factors: of a family, by two bits of the draw.
+    most_rows: rows that the engine has. factors: of a family, by two bits of the draw. scarce: the pool can't hold a
+    long request to its end, so that some examples ask for such.
     """
     weights = dict(BASE_WEIGHTS)
     for family in FAMILIES:
@@ -74,4 +77,7 @@ def temper_of(bits: int, most_rows: int, factors: tuple[int, ...] = GENTLE) -> T
     rows = min((3, 2, 4, 3)[bits & 3], most_rows)
     bits >>= 2
     closing = (None, None, CLOSING, None)[bits >> 3 & 3]
-    return Temper(weights=weights, rows=rows, brief=bits & 7 == 7, closing=closing)
+    lengthy = scarce and bits >> 5 & 3 == 3
+    if lengthy:
+        rows = 1
+    return Temper(weights=weights, rows=rows, brief=bits & 7 == 7, lengthy=lengthy, closing=closing)

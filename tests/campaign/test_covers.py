@@ -59,9 +59,15 @@ def test_a_fixed_field_holds_everywhere() -> None:
 
 
 def test_a_tight_pool_holds_one_request_and_not_two_of_the_longest() -> None:
-    for config in covering_configs(Factors(pools=("tight", "scarce"))):
-        assert 20 + 16 + config.reserve_per_decode <= config.pool_tokens
+    for config in covering_configs(Factors(pools=("tight",))):
+        assert 20 + 24 + config.reserve_per_decode <= config.pool_tokens
         assert config.page_size == 64 or config.pool_tokens < 2 * (20 + 24 + config.reserve_per_decode)
+
+
+def test_a_scarce_pool_holds_the_longest_prompt_and_not_to_its_end() -> None:
+    for config in covering_configs(Factors(pools=("scarce",))):
+        assert 20 + config.reserve_per_decode < config.pool_tokens
+        assert config.page_size >= 16 or config.pool_tokens < 20 + 24 + config.reserve_per_decode
 
 
 def test_an_impossible_field_is_refused_with_both_names() -> None:

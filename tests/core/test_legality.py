@@ -131,7 +131,7 @@ def test_a_retracted_request_loses_what_is_in_flight_and_keeps_what_is_settled()
     ("before", "illegal"),
     [
         ("", "prefill(a) prepare verify publish settle finish(a@0) abort(a) retract(a)"),
-        ("submit(a,4,9)", "submit(a,5,9) prepare retract(a) finish(a@9) prefill(a,2) mix(a)"),
+        ("submit(a,4,9)", "submit(a,5,9) prepare retract(a) finish(a@12) prefill(a,2) mix(a)"),
         (RUNNING, "prefill(a) verify settle publish finish(a@0)"),
         (RUNNING + " prepare", "prepare evict(1) retract(a)"),
         (RUNNING + " prepare verify(a=3)", "finish(a@3)"),  # decided by a launched forward

@@ -12,7 +12,7 @@ from specfuzz.core.language import STOP_TOKEN
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import LaunchView, ReqView
-from tests.oracles.build import EAGLE, constrain, finished, gone, out, req, retracted, step
+from tests.oracles.build import EAGLE, arm, constrain, finished, gone, out, req, retracted, step
 from tests.oracles.forwards import asked, executed, exit_
 from tests.oracles.rows import Row, Rows, rows
 
@@ -45,12 +45,15 @@ def ends(terminated: bool, *tokens: int) -> Step:
     return plain(replace(A, grammar_accepted=tokens, grammar_terminated=terminated))
 
 
-def decided(*run: int, length: int = LENGTH, view: ReqView = A, **changes: object) -> Step:
-    """A verify of `a`, whose next output token is its fourth, has decided that run."""
+def decided(*run: int, length: int = LENGTH, view: ReqView = A, stop_at: int | None = None, **changes: object) -> Step:
+    """A verify of `a`, whose next output token is its fourth, has decided that run. stop_at: an armed stop."""
     at = A.kv_committed_len
     leaving = exit_(A, accept=len(run), next_tokens=(run,), new_seq_lens=(at + len(run),))
     launch = executed(A, exit=leaving, **changes)  # type: ignore[arg-type]
-    return plain(view, launch, event=Publish(), length=length)
+    found = plain(view, launch, event=Publish(), length=length)
+    if stop_at is not None:
+        arm("a", stop_at)(found.ledger)
+    return found
 
 
 def ended(*run: int, done: int = 6, reason: str = "length", ahead: bool = False) -> Step:
@@ -128,7 +131,7 @@ ROWS: dict[str, Rows] = {
         holds=(
             lambda: decided(1, 2),
             lambda: decided(1, 2, STOP_TOKEN),
-            lambda: decided(1, STOP_TOKEN, 2, 3),  # it may end before, and nothing is constrained behind the end
+            lambda: decided(1, STOP_TOKEN, 2, 3, stop_at=4),  # it ends before, and nothing is constrained behind that
             lambda: decided(1, 2, STOP_TOKEN, 3),
             lambda: ended(1, 2, STOP_TOKEN),
         ),
@@ -136,6 +139,8 @@ ROWS: dict[str, Rows] = {
             lambda: decided(1, 2, 3),
             lambda: decided(1, 2, 3, STOP_TOKEN),
             lambda: decided(1, length=4),
+            lambda: decided(1, STOP_TOKEN),
+            lambda: decided(1, STOP_TOKEN, length=0),
             lambda: ended(1, 2, 3),
             lambda: ended(3, ahead=True),
             lambda: ended(3, done=5, reason="abort", ahead=True),  # its FSM has refused that token

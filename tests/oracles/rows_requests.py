@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from specfuzz.core.event import Abort, Evict, Idle, Prepare, Settle, Verify
+from specfuzz.core.event import Abort, Evict, Idle, Prefill, Prepare, Settle, Verify
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import BatchView, ReqView
-from tests.oracles.build import EAGLE, aborted, batch, device, finished, gone, pool, req, retracted, step
+from tests.oracles.build import aborted, batch, device, finished, gone, req, retracted, step
 from tests.oracles.forwards import asked, launch
 from tests.oracles.rows import Rows, rows
 
@@ -35,15 +35,6 @@ def settle(event: Settle | Idle, number: int | None, rest: tuple[int, ...]) -> S
 def batches(*views: BatchView, pending: int = 0) -> Step:
     """A step after which the scheduler holds these batches."""
     return step(Evict(1), (A, B), (A, B), batches=views, device=device((A, B), pending=pending))
-
-
-def tight(free: int) -> Step:
-    """A prepare that retracts `b` while `free` pages were free."""
-    short = pool((A, B), EAGLE)
-    short = pool((A, B), EAGLE, free_pages=short.free_pages[:free])
-    after = (req("a", done=4, reserve=8), retracted("b"))
-    before = (req("a", done=4, reserve=0), req("b", reserve=0))
-    return step(Prepare(), before, after, receipt=Receipt(rows=("a",), retracted=("b",)), old={"pool": short})
 
 
 def abort(before: ReqView, after: ReqView, rid: str = "a") -> Step:
@@ -122,10 +113,21 @@ ROWS: dict[str, Rows] = {
             lambda: prepare(Receipt(), gone()),
         ),
     ),
-    "retraction-needs-pressure": rows(
-        holds=lambda: tight(15),
-        broken=lambda: tight(16),
-        silent=lambda: prepare(Receipt(rows=("a",))),
+    "retracted-until-admitted": rows(
+        holds=lambda: step(Prepare(), (retracted(),), (retracted(decode_batch_idx=1),)),
+        broken=(
+            lambda: step(Prepare(), (retracted(),), (gone(retraction_count=1),)),
+            lambda: step(Settle(), (retracted(),), (gone(retraction_count=1),), settled=(asked("a"),)),
+        ),
+        silent=(
+            lambda: step(Prefill("a"), (retracted(),), (A,), receipt=Receipt(admitted=(("a", 0, 7),))),
+            lambda: step(Abort("a"), (retracted(),), (finished(reason="abort", done=3),)),
+        ),
+    ),
+    "no-row-runs-past-its-cap": rows(
+        holds=lambda: prepare(Receipt(rows=("a",)), req(done=6), flying=(asked("a"),)),
+        broken=lambda: prepare(Receipt(rows=("a",)), req(done=7), flying=(asked("a"),)),
+        silent=lambda: prepare(Receipt(rows=("a",)), req(done=7)),
     ),
     "abort-waits-for-a-result": rows(
         holds=(

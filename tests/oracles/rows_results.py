@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specfuzz.core.asked import Launched
-from specfuzz.core.event import Evict, Idle, Settle, Submit
+from specfuzz.core.event import Evict, Idle, Prepare, Retract, Settle, Submit, Verify
 from specfuzz.core.oracle import Step
 from specfuzz.core.receipt import Receipt
 from specfuzz.core.snapshot import ReqView
@@ -131,11 +131,13 @@ ROWS: dict[str, Rows] = {
             lambda: ending("stop", 4, 6, stop_at=3),
             lambda: ending("stop", 8, 9, stop_at=7),
             lambda: ending("length", 8, 9),
+            lambda: ending("length", 8, 10, stop_at=8),
             lambda: ending("abort", None, 5, ask=aborted("a")),
         ),
         broken=(
             lambda: ending("length", 8, 9, stop_at=6),
             lambda: ending("stop", 5, 6, stop_at=3),
+            lambda: ending("stop", 9, 10, stop_at=8),
             lambda: ending("none", None, 8),
             lambda: ending("length", 8, 5),
             lambda: ending("none", None, 5, ask=aborted("a")),
@@ -173,6 +175,18 @@ ROWS: dict[str, Rows] = {
             lambda: settle(replace(GROWN, spec_num_correct_drafts=3)),
         ),
         silent=(nothing, lambda: settle(retracted(), retracted())),
+    ),
+    "counts-move-where-they-are-earned": rows(
+        holds=(
+            lambda: step(Retract("a"), (A,), (counted(retracted(), 2, 1, (1, 1)),), receipt=Receipt(retracted=("a",))),
+            lambda: step(Settle(), (A,), (counted(A, 3, 1, (2, 1)),)),
+        ),
+        broken=(
+            lambda: step(Retract("a"), (A,), (retracted(),), receipt=Receipt(retracted=("a",))),
+            lambda: step(Verify(), (A,), (counted(A, 3, 1, (2, 1)),)),
+            lambda: step(Settle(), (replace(A, retraction_count=1),), (A,)),
+        ),
+        silent=lambda: step(Prepare(), (A,), (finished("a", "abort"),)),
     ),
     "histogram-adds-up": rows(
         holds=lambda: settle(GROWN),

@@ -17,6 +17,7 @@ from tests.oracles import (
     rows_device,
     rows_grammar,
     rows_liveness,
+    rows_memory,
     rows_pools,
     rows_requests,
     rows_results,
@@ -37,11 +38,19 @@ TABLES: dict[str, Rows] = (
     | rows_content.ROWS
     | rows_chunks.ROWS
     | rows_liveness.ROWS
+    | rows_memory.ROWS
     | rows_tree.ROWS
     | rows_grammar.ROWS
     | rows_sampling.ROWS
 )
-GOALS = rows_twins.GOALS | rows_chunks.GOALS | rows_liveness.GOALS | rows_tree.GOALS | rows_grammar.GOALS
+GOALS = (
+    rows_twins.GOALS
+    | rows_chunks.GOALS
+    | rows_liveness.GOALS
+    | rows_memory.GOALS
+    | rows_tree.GOALS
+    | rows_grammar.GOALS
+)
 NAMES = sorted(TABLES)
 
 
