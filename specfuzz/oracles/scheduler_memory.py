@@ -146,8 +146,8 @@ def retraction_leaves_a_row(step: Step) -> Finding:
 @oracle(
     "skip-waits-for-a-finish",
     formula=(
-        "prepare skips => a row leaves because its queued result ends it, and pages that the round of the rest needs > "
-        "free + unlocked cached pages"
+        "prepare skips == (a row leaves because its queued result ends it, and pages that the round of the rest needs "
+        "> free + unlocked cached pages)"
     ),
     clock=Clock.HOST,
     owner=Owner.SCHEDULER,
@@ -157,21 +157,23 @@ def retraction_leaves_a_row(step: Step) -> Finding:
     twin="decode-skipped",
 )
 def skip_waits_for_a_finish(step: Step) -> Finding:
-    """A step without a decode pays only where the queued result is about to give KV back; else nothing ever moves."""
+    """A step without a decode pays only where the queued result is about to give KV back, and then nobody gives way."""
     receipt, reqs = step.receipt, step.after.reqs
-    if not receipt.skipped:
+    if not receipt.skipped and not receipt.dropped:
         return None
     ending = [
         rid for rid in receipt.dropped if sampling(step, rid) and len(reqs[rid].output_ids) + 1 >= reqs[rid].max_new
     ]
-    rest = step.after.running
-    needed = sum(pages_of_a_round(step, reqs[rid]) for rid in rest)
-    room = _room_without(step, _left(step)[1])
-    if ending and needed > room:
+    gave_way, released = _left(step)
+    rest = step.after.running if receipt.skipped else (*receipt.rows, *gave_way)
+    needed = sum(pages_of_a_round(step, step.before.reqs[rid]) for rid in rest)
+    room = _room_without(step, released)
+    if receipt.skipped == (bool(ending) and needed > room):
         return HOLDS
     return Clash(
-        f"ending {ending} != [] and {needed} > {room}",
-        f"prepare skipped the round of {', '.join(rest) or 'nobody'}, which needs {needed} pages of {room}",
+        f"skipped {receipt.skipped} == (ending {ending} != [] and {needed} > {room})",
+        f"prepare {'skipped' if receipt.skipped else 'did not skip'} the round of {', '.join(rest) or 'nobody'}, which "
+        f"needs {needed} pages of {room}",
         f"the queued result ends {', '.join(ending) or 'nobody'} for certain",
     )
 

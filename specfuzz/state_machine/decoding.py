@@ -123,7 +123,7 @@ def finish_of(scene: Scene, bits: int) -> Finish:
 def abort_of(scene: Scene, bits: int) -> Abort:
     """Aborts a request, mostly one that a launch or the prepared batch carries, or whose prompt is in by half."""
     rids = scene.abortable
-    if scene.chunked and bits & 1 and scene.waiting[0] in rids:
+    if scene.chunked and bits & 3 and scene.waiting[0] in rids:
         return Abort(scene.waiting[0])
     if bits & 3 != 3:
         rids = [rid for rid in rids if rid in scene.carried] or rids

@@ -42,12 +42,13 @@ def aborted(free: int) -> Step:
     return short(Receipt(finished=(("a", "abort", None),)), free, A)
 
 
-def skipped(free: int = 7, *, done: int = 7, dropped: tuple[str, ...] = ("b",)) -> Step:
-    """A prepare skips the round of `a`, while a queued result carries `b` with `done` of 8 tokens."""
+def skipped(free: int = 7, *, done: int = 7, dropped: tuple[str, ...] = ("b",), skips: bool = True) -> Step:
+    """A prepare skips the round of `a` or launches it, while a queued result carries `b` with `done` of 8 tokens."""
     ending = req("b", done=done)
     view = pool((A, ending))
     return step(
-        Prepare(), (A, ending), (A, ending), receipt=Receipt(skipped=True, dropped=dropped), flying=(asked("b"),),
+        Prepare(), (A, ending), (A, ending), flying=(asked("b"),),
+        receipt=Receipt(skipped=skips, dropped=dropped, rows=() if skips else ("a",)),
         running=("a",), old={"pool": replace(view, free_pages=view.free_pages[:free])},
     )  # fmt: skip
 
@@ -137,9 +138,14 @@ ROWS: dict[str, Rows] = {
         silent=lambda: aborted(0),
     ),
     "skip-waits-for-a-finish": rows(
-        holds=skipped,
-        broken=(lambda: skipped(8), lambda: skipped(done=6), lambda: skipped(dropped=())),
-        silent=lambda: gives_way(0),
+        holds=(skipped, lambda: skipped(8, skips=False), lambda: skipped(done=6, skips=False)),
+        broken=(
+            lambda: skipped(8),
+            lambda: skipped(done=6),
+            lambda: skipped(dropped=()),
+            lambda: skipped(skips=False),
+        ),
+        silent=(lambda: gives_way(0), lambda: skipped(dropped=(), skips=False)),
     ),
     "admission-leaves-room": rows(
         holds=(lambda: admitted(12), lambda: admitted(13, event=Mix("b"), config=CHUNKED)),
