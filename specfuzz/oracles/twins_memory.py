@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specfuzz.core.capability import Capability
-from specfuzz.core.event import Evict, Mix, Prefill, Prepare, Retract
+from specfuzz.core.event import Evict, Idle, Mix, Prefill, Prepare, Retract, Settle
 from specfuzz.core.oracle import Step, reachable
 
 
@@ -11,6 +11,16 @@ from specfuzz.core.oracle import Step, reachable
 def retraction_under_pressure(step: Step) -> bool:
     """Prepare retracts a request because memory is short."""
     return bool(step.receipt.retracted)
+
+
+@reachable("retracted-row-settles", needs=Capability.OVERLAP, on=(Settle, Idle))
+def retracted_row_settles(step: Step) -> bool:
+    """The result of a verify is processed that a retraction has lost for one of its rows."""
+    reqs = step.before.reqs
+    for known in step.ledger.settled:
+        if known.mode == "DECODE" and any(reqs[rid].is_retracted for rid in known.rids):
+            return True
+    return False
 
 
 @reachable("refusal", on=(Prefill, Mix))

@@ -90,6 +90,10 @@ GOALS: dict[str, tuple[Row, Row]] = {
         lambda: step(Settle(), (finished(),), (finished(),), settled=(asked("a"),)),
         lambda: step(Settle(), (A,), (A,), settled=(asked("a"),)),
     ),
+    "retracted-row-settles": (
+        lambda: step(Settle(), (retracted(),), (retracted(),), settled=(asked("a"),)),
+        lambda: step(Settle(), (finished(),), (finished(),), settled=(asked("a"),)),
+    ),
     "run-of-several-tokens": (lambda: settle(5, 5), lambda: settle(4, 4)),
     "finish": (lambda: settle(5, 5), nothing),
     "finish-by-length": (lambda: settle(8, 9, "length"), lambda: settle(5, 5)),
