@@ -110,6 +110,27 @@ def penalties_counted_by_the_forward(engine: Scheduler) -> None:
     engine.forward.run_batch = run_batch  # type: ignore[method-assign]
 
 
+class _Early(SamplingBatchInfo):
+    def copy_for_forward(self) -> SamplingBatchInfo:
+        return SamplingBatchInfo(acc_penalties=tuple(row[:-1] for row in self.penalties))
+
+
+@mutant(
+    "penalties-copied-before-the-count",
+    source="sglang 0.5.23 SamplingBatchInfo.copy_for_forward: update_penalties",
+    killed_by=("forward-sees-its-penalties",),
+)
+def penalties_copied_before_the_count(engine: Scheduler) -> None:
+    """A forward gets what its rows had run up one prepare ago."""
+    prepare = engine.prepare_for_decode
+
+    def prepare_for_decode(batch: ScheduleBatch) -> None:
+        prepare(batch)
+        batch.sampling_info = _Early(batch.sampling_info.penalizer if batch.sampling_info else None)
+
+    engine.prepare_for_decode = prepare_for_decode  # type: ignore[method-assign]
+
+
 class _Shared(SamplingBatchInfo):
     def copy_for_forward(self) -> SamplingBatchInfo:
         return self
