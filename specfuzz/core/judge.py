@@ -273,5 +273,5 @@ def _violation(step: Step, oracle: Oracle, clash: Clash, rid: str | None) -> Vio
     return Violation(
         oracle=oracle.name, owner=str(oracle.owner), clock=str(oracle.clock), phase=phase, formula=oracle.formula,
         values=clash.values, fact=clash.fact, counterfact=clash.counterfact, source=oracle.source,
-        event_index=step.index, rid=rid,
+        event_index=step.index, rid=clash.rid if rid is None else rid,
     )  # fmt: skip

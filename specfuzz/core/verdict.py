@@ -36,11 +36,15 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A rule is broken: the formula with its values, and the two facts that can't both be right."""
+    """A rule is broken: the formula with its values, and the two facts that can't both be right.
+
+    rid: the request that they speak about, where the rule itself is about a batch, a pool or a run.
+    """
 
     values: str
     fact: str
     counterfact: str
+    rid: str | None = None
 
 
 #: What one application of an oracle returns: HOLDS, UNKNOWN, a Clash, or None where it doesn't apply.
@@ -51,7 +55,7 @@ Finding = Verdict | Clash | None
 class Violation:
     """One broken rule at one event of a trace.
 
-    event_index: 0-based position among the applied events. rid: the request it speaks about, None for pool and run.
+    event_index: 0-based position among the applied events. rid: the request it speaks about, None if there is none.
     """
 
     oracle: str

@@ -328,10 +328,12 @@ def wrong_cell(what: str, rid: str, slots: tuple[int, ...], found: list[int], wa
             f"slots of {rid} = {slots}, outside of the {what}",
             f"the row of {rid} names slot {max(slots)}",
             f"the {what} has no such slot",
+            rid=rid,
         )
     position = next(p for p, (one, other) in enumerate(zip(found, wanted, strict=False)) if one != other)
     return Clash(
         f"{what}[row({rid})[{position}] = slot {slots[position]}] = {found[position]} != {wanted[position]}",
         f"slot {slots[position]} of position {position} holds {found[position]}",
         f"{because}, so it must hold {wanted[position]}",
+        rid=rid,
     )

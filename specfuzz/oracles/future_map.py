@@ -47,6 +47,7 @@ def worker_starts_at_the_frontier(step: Step, launch: LaunchView) -> Finding:
                 f"forward {launch.number} ({launch.mode}) read {entry.seq_lens[row]} for {req.rid}",
                 f"the host had committed {launch.committed[row]} at launch; with "
                 f"what was in flight then, {wanted} is due",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
@@ -79,6 +80,7 @@ def device_lead_is_one_round(step: Step, launch: LaunchView) -> Finding:
                 f"0 <= {entry.seq_lens[row]} - {launch.committed[row]} = {lead} <= {most}",
                 f"forward {launch.number} started {req.rid} at {entry.seq_lens[row]}",
                 f"the host had committed {launch.committed[row]} with {launch.unsettled_before} results unsettled",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
@@ -119,6 +121,7 @@ def worker_feeds_the_pending_token(step: Step, launch: LaunchView) -> Finding:
                 f"token fed to {req.rid} = {fed} == {wanted}",
                 f"forward {launch.number} feeds {fed} for {req.rid} in row {launch.req_pool_indices[row]}",
                 f"the forward before decided {wanted} as its last token",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
@@ -171,6 +174,7 @@ def _mispaired(launch: LaunchView, row: int, whose: str) -> Clash:
         f"hidden[{row}] = {hidden} == O({base}) of {rid}",
         f"forward {launch.number} read the draft state {hidden} for {rid} at frontier {base}",
         whose,
+        rid=rid,
     )
 
 
@@ -258,6 +262,7 @@ def frontier_only_advances(step: Step, launch: LaunchView) -> Finding:
                 f"{decided} > {floor}",
                 f"forward {launch.number} set the frontier of {req.rid} to {decided}",
                 f"it stood at {floor} already",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding

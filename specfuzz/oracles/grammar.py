@@ -114,6 +114,7 @@ def decided_tokens_are_allowed(step: Step, launch: LaunchView) -> Finding:
                     f"forward {launch.number} ({launch.mode}) decided {leaving.next_tokens[row]} for {req.rid}",
                     f"its first token is output token {first + 1}, "
                     f"{f'and its grammar ends with token {end}' if end else 'and it has no grammar'}",
+                    rid=req.rid,
                 )
         finding = HOLDS if end else finding
     return finding

@@ -85,6 +85,7 @@ def decided_tokens_are_the_text(step: Step, launch: LaunchView) -> Finding:
                 f"next_tokens[{row}] = {run} == {wanted}",
                 f"forward {launch.number} ({launch.mode}) decided {run} for {req.rid}",
                 f"plain decoding of the same prompt continues with {wanted} up to position {frontier}",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding

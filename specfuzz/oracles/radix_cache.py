@@ -42,6 +42,7 @@ def tree_and_rows_are_disjoint(step: Step, pool: PoolView) -> Finding:
                 f"private({rid}) & tree = {both} == []",
                 f"the row of {rid} holds the pages {both} behind its protected prefix of {protected}",
                 "the tree caches slots of the same pages",
+                rid=rid,
             )
     return HOLDS
 
@@ -70,6 +71,7 @@ def protected_prefix_is_cached(step: Step, pool: PoolView) -> Finding:
                 f"slots({req.rid})[0:{req.cache_protected_len}) in the tree, except {sorted(gone)}",
                 f"{req.rid} counts [0, {req.cache_protected_len}) of its row as the tree's",
                 f"the tree holds no slot of {sorted(gone)}",
+                rid=req.rid,
             )
     return HOLDS
 

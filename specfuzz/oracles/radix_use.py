@@ -112,6 +112,7 @@ def prefill_hits_what_is_cached(step: Step) -> Finding:
                 f"{prefix} >= {due}",
                 f"{rid} was admitted with a prefix of {prefix} of its {then.seqlen} tokens",
                 f"the tree had {due} of them",
+                rid=rid,
             )
         finding = HOLDS if due else finding
     return finding

@@ -43,6 +43,7 @@ def receipt_tells_the_truth(step: Step) -> Finding:
             f"emitted({rid}) = {emitted.get(rid, ())}, finished = {finished.get(rid)}",
             f"the receipt says that {rid} emitted {len(emitted.get(rid, ()))} tokens or finished",
             "its record did not change",
+            rid=rid,
         )
     return finding
 

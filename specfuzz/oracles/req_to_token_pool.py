@@ -69,6 +69,7 @@ def window_follows_the_row(step: Step, launch: LaunchView) -> Finding:
                 f"forward {launch.number} ({launch.mode}) writes the slots {window} "
                 f"for {req.rid} from position {start} on",
                 f"its length there is {length} and its row has {len(slots)} slots",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
@@ -101,6 +102,7 @@ def window_inside_the_reserve(step: Step, launch: LaunchView) -> Finding:
                 f"{entry.seq_lens[row]} + {width} = {end} <= {launch.allocated[row]}",
                 f"forward {launch.number} verifies {width} tokens of {req.rid} from {entry.seq_lens[row]} on",
                 f"its row is backed up to {launch.allocated[row]} (host committed {launch.committed[row]})",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
@@ -136,6 +138,7 @@ def writes_start_past_the_tree(step: Step, launch: LaunchView) -> Finding:
                 f"{start} >= {held.cache_protected_len} and min({window}) >= {page_size}",
                 f"forward {launch.number} writes {req.rid} from position {start} on, into the slots {window}",
                 f"[0, {held.cache_protected_len}) belongs to the tree and page 0 to nobody",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding

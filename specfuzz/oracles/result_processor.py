@@ -169,6 +169,7 @@ def dead_rows_are_inert(step: Step) -> Finding:
                             f"{rid} was {'finished' if before.finished else 'retracted'} before result {known.number} "
                             "was processed",
                             f"processing it changed {name} from {old} to {new}",
+                            rid=rid,
                         )
             finding = HOLDS
     return finding

@@ -75,6 +75,7 @@ def _wrong_rows(step: Step, rids: tuple[str, ...], penalized: tuple[tuple[int, .
                 f"penalties({rid}) counted {len(counted)} == {req.decode_batch_idx}",
                 f"{rid} was prepared {req.decode_batch_idx} times since it was admitted",
                 f"its penalties have counted {len(counted)} tokens in {who}",
+                rid=rid,
             )
         for token in counted[:1] + counted[-1:]:  # rows move as a whole
             if token not in req.output_ids and token != _last_of_prompt(step, req):
@@ -82,6 +83,7 @@ def _wrong_rows(step: Step, rids: tuple[str, ...], penalized: tuple[tuple[int, .
                     f"penalties({rid}) counted {token} in output_ids {req.output_ids}",
                     f"the host has never known {token} as a token of {rid}",
                     f"its penalties have counted it in {who}",
+                    rid=rid,
                 )
     return None
 
@@ -99,5 +101,6 @@ def _stale(step: Step, batch: BatchView) -> Clash | None:
                 f"penalties({rid}) = {counted} ends with {last}",
                 f"the last token that the host knows of {rid} is {last}",
                 "its penalties have counted another one for this prepare",
+                rid=rid,
             )
     return None

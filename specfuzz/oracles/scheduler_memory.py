@@ -78,6 +78,7 @@ def retraction_needs_pressure(step: Step) -> Finding:
                 f"{needed} > {room}",
                 f"prepare took the KV of {rid} away, number {place + 1} of {', '.join(order)}",
                 f"the round of {', '.join(rest)} needed {needed} pages, and {room} were free or unlocked by then",
+                rid=rid,
             )
         released.add(rid)
     return HOLDS if order else None
@@ -109,6 +110,7 @@ def retraction_takes_the_youngest(step: Step) -> Finding:
                     f"{_seniority(step, rid)} <= {_seniority(step, other)}",
                     f"{rid} gave way with (outputs, -prompt_len) = {_seniority(step, rid)}",
                     f"{other} outlasted it with {_seniority(step, other)}",
+                    rid=rid,
                 )
     return HOLDS
 
@@ -212,6 +214,7 @@ def admission_leaves_room(step: Step) -> Finding:
                 f"{room} > {wanted}",
                 f"{rid} was admitted with {then.seqlen - prefix} tokens to extend behind a prefix of {prefix}",
                 f"{room} tokens were free or unlocked; a page and {mixed} running rows come on top: {wanted}",
+                rid=rid,
             )
         finding = HOLDS
     return finding
@@ -249,4 +252,5 @@ def refusal_needs_pressure(step: Step) -> Finding:
         f"{room} <= {wanted}, free rows {pool.free_rows}",
         f"the prefill of {req.rid} was refused: {step.receipt.refused}",
         f"{len(pool.free_pages)} pages are free and {len(cached - locked)} cached tokens unlocked; {last} are to come",
+        rid=req.rid,
     )

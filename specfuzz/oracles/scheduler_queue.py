@@ -94,6 +94,7 @@ def no_dead_row_launched(step: Step) -> Finding:
                 f"{rid} in {rows} is live",
                 f"the batch carries {rid}",
                 f"{rid} is {state}, row {req.req_pool_idx}",
+                rid=rid,
             )
     return HOLDS
 

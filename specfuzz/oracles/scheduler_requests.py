@@ -194,6 +194,7 @@ def no_row_runs_past_its_cap(step: Step) -> Finding:
                 f"{len(req.output_ids)} + 1 < {req.max_new}",
                 f"{rid} has {len(req.output_ids)} output tokens and a queued result with one more at least",
                 f"it takes part in the next round, although {req.max_new} are all that it may have",
+                rid=rid,
             )
         finding = HOLDS
     return finding

@@ -56,6 +56,7 @@ def branches_inside_the_reserve(step: Step, launch: LaunchView) -> Finding:
                 f"forward {launch.number} drafts {config.topk} branches of {config.spec_steps} levels for {req.rid} "
                 f"from {start} on",
                 f"its row is backed up to {launch.allocated[row]} (host committed {launch.committed[row]})",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
@@ -95,6 +96,7 @@ def accept_index_is_a_path(step: Step, launch: LaunchView) -> Finding:
                 f"forward {launch.number} accepted the nodes {path} for {rid}, whose parents are {parents}",
                 f"a path of {accepted} nodes starts at the root, goes from child to child and fills "
                 f"{config.spec_steps + 1} lanes with -1",
+                rid=rid,
             )
     return HOLDS if launch.rids else None
 
@@ -135,6 +137,7 @@ def move_stays_in_the_window(step: Step, launch: LaunchView) -> Finding:
                 f"forward {launch.number} moved the KV of {rid} to {[to for to, _ in found]} from "
                 f"{[source for _, source in found]}, and behind its path to {behind}",
                 f"it verified in the slots {window} and accepted the nodes {path} there",
+                rid=rid,
             )
     return HOLDS if launch.rids else None
 
@@ -172,6 +175,7 @@ def accepted_path_leads_the_window(step: Step, launch: LaunchView) -> Finding:
                 f"forward {launch.number} accepted {len(window)} nodes of {req.rid} from {base} on, by level the nodes "
                 f"{leaving.accept_index[row] if leaving.accept_index else 'unknown'}",
                 f"slot {window[lane]} at the front of its window doesn't hold the KV of the token at {base + lane}",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
@@ -202,5 +206,6 @@ def bonus_ends_the_run(step: Step, launch: LaunchView) -> Finding:
                 f"bonus_tokens[{row}] = {leaving.bonus[row]} == {run[-1]}",
                 f"forward {launch.number} hands on the token {leaving.bonus[row]} for {rid}",
                 f"its accepted run is {run}",
+                rid=rid,
             )
     return HOLDS if launch.rids else None

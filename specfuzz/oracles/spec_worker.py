@@ -39,6 +39,7 @@ def accept_in_range(step: Step, launch: LaunchView) -> Finding:
                 f"1 <= accept_lens[{row}] = {accepted} <= {most} and len({tokens}) == {accepted}",
                 f"forward {launch.number} ({launch.mode}) accepted {accepted} tokens for {rid}",
                 f"it may accept 1 to {most}, and it returned {len(tokens)}",
+                rid=rid,
             )
     return HOLDS if launch.rids else None
 
@@ -69,6 +70,7 @@ def frontier_steps_by_accept(step: Step, launch: LaunchView) -> Finding:
                 f"forward {launch.number} ({launch.mode}) started {rid} at {entry.seq_lens[row]} and accepted "
                 f"{leaving.accept_lens[row]}",
                 f"its result moves the frontier to {leaving.new_seq_lens[row]}",
+                rid=rid,
             )
     return HOLDS if launch.rids else None
 
@@ -101,6 +103,7 @@ def right_draft_is_accepted(step: Step, launch: LaunchView) -> Finding:
                 f"proposals 1 to {wanted - 1} of {req.rid} follow from a right "
                 f"draft state, proposal {wanted} is made wrong",
                 f"forward {launch.number} accepted {accepted} tokens incl. the bonus",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
@@ -144,6 +147,7 @@ def draft_state_is_right(step: Step, launch: LaunchView) -> Finding:
                 f"(hidden, *topk_index)[{row}] = {(entry.hidden[row], *topk)} == {(hidden, *wanted)}",
                 f"forward {launch.number} drafts for {req.rid} from the state {entry.hidden[row]}",
                 f"a draft that has consumed the true text through position {base} is in state {hidden}",
+                rid=req.rid,
             )
         finding = HOLDS
     return finding
