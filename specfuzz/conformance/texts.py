@@ -42,6 +42,15 @@ def _compared(one: Outputs, other: Outputs) -> str | None:
     return None
 
 
+def _unlike(one: Run, other: Run, what: str) -> Answer | None:
+    """The answer where two runs of the same requests don't put out the same, or didn't get to their end; else None."""
+    stopped = one.stopped or other.stopped
+    if stopped is not None:
+        return unjudged(str(stopped))
+    wrong = _compared(outputs(one), outputs(other))
+    return broken(f"{what}: {wrong}") if wrong else None
+
+
 def _expected(ledger: Ledger) -> Outputs:
     found: Outputs = {}
     for rid, asked in ledger.requests.items():
@@ -90,11 +99,9 @@ def _same_text(evidence: Evidence, twins: Callable[[EngineConfig], _Twin | None]
             refused = f": {error}"
             continue
         ours, theirs = evidence.serve(config), evidence.serve(twin.config, like=config)
-        if ours.stopped is not None or theirs.stopped is not None:
-            return unjudged(str(ours.stopped or theirs.stopped))
-        wrong = _compared(outputs(ours), outputs(theirs))
-        if wrong:
-            return broken(f"{config.label()} and {twin.label}: {wrong}")
+        unlike = _unlike(ours, theirs, f"{config.label()} and {twin.label}")
+        if unlike is not None:
+            return unlike
         pairs += 1
     return holds(f"{pairs} pairs of configurations") if pairs else unjudged(missing + refused)
 
@@ -150,12 +157,10 @@ def resuming_changes_no_text(evidence: Evidence) -> Answer:
         plain = evidence.serve(config)
         loop = Loop(submits, accept=mixed_runs(config), stops=stops, disturb=_Interrupt())
         run = evidence.play(config, loop, most=MOST_SERVED)
-        if plain.stopped is not None or run.stopped is not None:
-            return unjudged(str(plain.stopped or run.stopped))
+        unlike = _unlike(plain, run, f"{config.label()}, retracted and resumed")
+        if unlike is not None:
+            return unlike
         retractions += sum(len(receipt.retracted) for receipt in run.receipts)
-        wrong = _compared(outputs(plain), outputs(run))
-        if wrong:
-            return broken(f"{config.label()}, retracted and resumed: {wrong}")
     return holds(f"{retractions} retractions") if retractions else unjudged("every retraction was refused")
 
 
@@ -169,11 +174,10 @@ def batch_order_changes_no_text(evidence: Evidence) -> Answer:
         for order in (submits[::-1], (*submits[2:], *submits[:2])):
             loop = Loop(order, accept=mixed_runs(config), stops=stops)
             theirs = evidence.play(config, loop, most=MOST_SERVED)
-            if ours.stopped is not None or theirs.stopped is not None:
-                return unjudged(str(ours.stopped or theirs.stopped))
-            wrong = _compared(outputs(ours), outputs(theirs))
-            if wrong:
-                return broken(f"{config.label()}, submitted as {', '.join(one.rid for one in order)}: {wrong}")
+            rids = ", ".join(one.rid for one in order)
+            unlike = _unlike(ours, theirs, f"{config.label()}, submitted as {rids}")
+            if unlike is not None:
+                return unlike
             runs += 1
     return holds(f"{runs} runs in another order")
 

@@ -110,6 +110,16 @@ def penalties_counted_by_the_forward(engine: Scheduler) -> None:
     engine.forward.run_batch = run_batch  # type: ignore[method-assign]
 
 
+def _sample_with(engine: Scheduler, kind: type[SamplingBatchInfo]) -> None:
+    prepare = engine.prepare_for_decode
+
+    def prepare_for_decode(batch: ScheduleBatch) -> None:
+        prepare(batch)
+        batch.sampling_info = kind(batch.sampling_info.penalizer if batch.sampling_info else None)
+
+    engine.prepare_for_decode = prepare_for_decode  # type: ignore[method-assign]
+
+
 class _Early(SamplingBatchInfo):
     def copy_for_forward(self) -> SamplingBatchInfo:
         return SamplingBatchInfo(acc_penalties=tuple(row[:-1] for row in self.penalties))
@@ -122,13 +132,7 @@ class _Early(SamplingBatchInfo):
 )
 def penalties_copied_before_the_count(engine: Scheduler) -> None:
     """A forward gets what its rows had run up one prepare ago."""
-    prepare = engine.prepare_for_decode
-
-    def prepare_for_decode(batch: ScheduleBatch) -> None:
-        prepare(batch)
-        batch.sampling_info = _Early(batch.sampling_info.penalizer if batch.sampling_info else None)
-
-    engine.prepare_for_decode = prepare_for_decode  # type: ignore[method-assign]
+    _sample_with(engine, _Early)
 
 
 class _Shared(SamplingBatchInfo):
@@ -141,10 +145,4 @@ class _Shared(SamplingBatchInfo):
 )
 def sampling_info_shared(engine: Scheduler) -> None:
     """The forward gets the scheduler's own sampling_info instead of a copy."""
-    prepare = engine.prepare_for_decode
-
-    def prepare_for_decode(batch: ScheduleBatch) -> None:
-        prepare(batch)
-        batch.sampling_info = _Shared(batch.sampling_info.penalizer if batch.sampling_info else None)
-
-    engine.prepare_for_decode = prepare_for_decode  # type: ignore[method-assign]
+    _sample_with(engine, _Shared)
