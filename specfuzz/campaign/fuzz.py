@@ -180,12 +180,16 @@ class _Campaign:
 
     def _tell(self, config: EngineConfig, found: Session | EngineFault | None) -> None:
         if self.plan.progress is not None:
-            outcome, counts = "holds" if found is None else str(identity_of(found)), self.counts
+            outcome, counts = "holds" if found is None else str(self._root(found)[0]), self.counts
             self.plan.progress(f"{config.label()}: {counts.examples} examples, {counts.events} events: {outcome}")
 
-    def _record(self, found: Session | EngineFault, config: EngineConfig) -> None:
+    def _root(self, found: Session | EngineFault) -> tuple[Identity, tuple[Violation, ...]]:
+        """The identity under which a finding is kept and told, and its violations, the root first."""
         violations = tuple(self.plan.order(found.violations)) if isinstance(found, Session) else ()
-        identity = violations[0].identity if violations else identity_of(found)
+        return violations[0].identity if violations else identity_of(found), violations
+
+    def _record(self, found: Session | EngineFault, config: EngineConfig) -> None:
+        identity, violations = self._root(found)
         known = self.findings.get(identity)
         if known is not None:
             self.findings[identity] = replace(known, times=known.times + 1)
