@@ -78,7 +78,7 @@ class ScheduleBatch:
     @property
     def has_grammar(self) -> bool:
         """Whether some row is constrained."""
-        return any([req.grammar is not None for req in self.reqs])  # a list: every launch and every settle asks
+        return any(req.grammar is not None for req in self.reqs)
 
     def new_tensor(self, name: str, *, on: Stream | None = None, lanes: int | None = None) -> Buffer:
         """Uninitialised (bs,) or (bs, lanes) int64 on the device, bound on the host by the returned object.
