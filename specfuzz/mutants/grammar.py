@@ -30,7 +30,8 @@ def grammar_run_kept_whole(engine: Scheduler) -> None:
     resolve = processor.resolve_spec_v2_tokens
 
     def resolve_spec_v2_tokens(batch: ScheduleBatch, result: GenerationBatchResult) -> list[list[int]]:
-        assert result.next_token_ids_cpu is not None and result.accept_lens_cpu is not None
+        if result.next_token_ids_cpu is None or result.accept_lens_cpu is None:
+            return resolve(batch, result)  # plain decoding accepts no runs
         ids = processor.device.host_read(result.next_token_ids_cpu).reshape(-1, result.stride).tolist()
         lens = processor.device.host_read(result.accept_lens_cpu).tolist()
         result.grammar_retained_tokens = [run[:length] for run, length in zip(ids, lens, strict=True)]

@@ -192,7 +192,8 @@ def tree_seeds_of_another_row(engine: Scheduler) -> None:
 
     def stash_reversed(batch: ScheduleBatch, payload: EagleDraftInput) -> None:
         order = list(range(batch.batch_size()))[::-1]
-        out = batch.new_tensor("topk_index", on=engine.streams.forward, lanes=engine.config.topk)
+        lanes = engine.config.topk if engine.config.topk > 1 else None
+        out = batch.new_tensor("topk_index", on=engine.streams.forward, lanes=lanes)
         engine.streams.forward.launch("reverse_seeds", gather_rows_kernel, payload.topk_index, order, out)
         stash(batch, replace(payload, topk_index=out))
 

@@ -85,6 +85,23 @@ def test_some_configuration_has_what_a_mutant_needs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_mutant_breaks_nothing_by_itself_where_it_has_nothing_to_spoil(name: str) -> None:
+    """Whoever fuzzes `mutated:NAME` over every configuration gets findings, not faults of the planted code."""
+    mutant, events = MUTANTS.get(name), parse_events("submit(a,4,6) prefill(a) settle prepare verify settle idle")
+    for algorithm, overlap, topk in (("NONE", True, 1), ("NONE", False, 1), ("EAGLE", True, 1), ("EAGLE", False, 4)):
+        config = EngineConfig(
+            algorithm=algorithm, overlap=overlap, topk=topk, draft_token_num=4 if topk == 1 else 8, grammar=True,
+            mixed_chunk=True, chunked_prefill=True,
+        )  # fmt: skip
+        system = ReferenceSystem(patch=mutant.patch)
+        if mutant.needs not in system.capabilities(config):
+            session = Session(system, config, ())
+            for event in events:
+                session.step(event)
+            assert session.fault is None
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_mutant_can_be_planted_and_launches_a_round(name: str) -> None:
     """An engine that can't even start is no planted bug: a crash never counts as a kill."""
     mutant = MUTANTS.get(name)
