@@ -115,10 +115,12 @@ IMPLICATIONS: dict[str, tuple[str, ...]] = {
         *_TEXT, "right-draft-is-accepted", "settle-appends-the-run", "verify-count-is-settled-rounds", *_FINISH,
     ),
     "grammar-accepts-what-is-emitted": (
-        "grammar-ends-with-the-stop", "decided-tokens-are-allowed", "grammar-cuts-the-run", "settle-appends-the-run",
+        "grammar-ends-with-the-stop", "decided-tokens-are-allowed", "settle-appends-the-run",
     ),
     "grammar-ends-with-the-stop": ("decided-tokens-are-allowed", "settle-appends-the-run"),
-    "grammar-cuts-the-run": ("settle-appends-the-run", "verify-count-is-settled-rounds"),
+    "grammar-cuts-the-run": (
+        "grammar-accepts-what-is-emitted", "settle-appends-the-run", "verify-count-is-settled-rounds",
+    ),
     # chunks and mixed steps
     "chunked-request-is-remembered": (
         "chunked-request-stays-outside", "chunked-request-keeps-its-row", "nobody-is-lost",
