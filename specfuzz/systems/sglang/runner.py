@@ -72,9 +72,22 @@ class Runner:
         self._driver = self._observer = None
 
 
+#: What the paths of the engine's own files have in common.
+_ENGINE = "/sglang/srt/"
+#: Frames that a fault names: where it was raised, and the callers in the engine.
+MOST_FRAMES = 4
+
+
 def describe(error: BaseException) -> str:
-    """Type, first line and place of an exception that came out of the engine."""
+    """Type, first line and place of an exception that came out of the engine, and who in the engine called there."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].filename.rpartition('site-packages/')[2]}:{frames[-1].lineno}" if frames else ""
+    engine = [frame for frame in frames if _ENGINE in frame.filename]
+    called = [*frames[-1:], *reversed(engine[-MOST_FRAMES:])]
+    places = list(dict.fromkeys(f"{_short(frame.filename)}:{frame.lineno}" for frame in called))[:MOST_FRAMES]
     first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
-    return f"{type(error).__name__}: {first}{place}"
+    return f"{type(error).__name__}: {first}" + (f" at {', called at '.join(places)}" if places else "")
+
+
+def _short(filename: str) -> str:
+    """A path from the engine's package on, as its own tree and an installed one have it alike."""
+    return _ENGINE.lstrip("/") + filename.rpartition(_ENGINE)[2] if _ENGINE in filename else filename.rpartition("/")[2]
