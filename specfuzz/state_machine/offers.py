@@ -63,7 +63,7 @@ def offers(scene: Scene, temper: Temper, *, pressed: bool = False) -> Offers:
         if closing and waiting:
             found.append(("abort", TURN_AWAY))
         else:  # in flight, an abort waits for a result; half a prompt is a rare sight
-            scale = 64 if scene.chunked else 2 if scene.carried else 1
+            scale = 112 if scene.chunked else 2 if scene.carried else 1
             _add(found, "abort", weights["abort"] * scale // 2)
     if running and scene.may_launch:
         # In flight, the row dies while a launch carries it.
