@@ -49,11 +49,8 @@ class Told:
 
     def lines(self, *, path: str | None = None, known: str | None = None) -> list[Text]:
         """What is known of it, in the design's order, and why it isn't more."""
-        replay, width, events = (
-            commands_of(self.trace, self.spec, path, self.engine_path),
-            report_width(),
-            self.trace.events,
-        )
+        events, width = self.trace.events, report_width()
+        replay = commands_of(self.trace, self.spec, path, self.engine_path)
         if self.violation is not None:
             lines = render_failure(self.violation, events, replay=replay, known=known, width=width)
         else:

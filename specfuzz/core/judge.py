@@ -219,7 +219,7 @@ def _apply(entries: list[Entry], step: Step, subject: Any, rid: str | None, clas
 
 
 def _apply_to_run(entries: list[Entry], step: Step, clashes: list[Violation]) -> None:
-    """`_apply` for rules that look at the step alone."""
+    """`_apply` for rules that look at the step alone; a loop of its own, as each runs at every event."""
     try:
         for oracle, check, count in entries:
             finding = check(step)
